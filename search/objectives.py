@@ -1,4 +1,4 @@
-"""What a trial has reached, from its reports, and whether they tell."""
+"""The objective and the constraints of a trial, from its reports."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from spaces.settings import MetricName, Objective, Search
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rating:
-    """What a trial has reached so far, all of it by the validation that gives its objective."""
+    """The objectives of a trial so far, and its constraints, of one validation."""
 
     objective: float | None = None
     second_objective: float | None = None
-    """None also where it is not finite, or the trial lacks a path of it."""
+    """None also if it is not finite, or the trial lacks one of its paths."""
     constraints: Constraints | None = None
-    """Those that hold for the trial; None: the space has none, or there is no objective yet."""
+    """Excess of each constraint of the trial; None without constraints or objective."""
 
     @property
     def feasible(self) -> bool:
-        """Whether no constraint is broken, as far as is known."""
+        """True if no constraint is known to be broken."""
         return is_feasible(self.constraints)
 
 
 NO_RATING = Rating()
-"""Of a trial without a validation that counts."""
+"""The rating of a trial without a validation that counts."""
 
 
 def rating_after(search: Search, before: Rating, trial: Trial, report: Report) -> Rating:
@@ -42,21 +42,18 @@ def rating_after(search: Search, before: Rating, trial: Trial, report: Report) -
     if first is None:
         return NO_RATING
     second = search.second.quantity.value_of(trial, report) if search.second else None
-    excesses = {one.text: one.value_of(trial, report) for one in search.feasible}
-    return Rating(
-        objective=first,
-        second_objective=second if second is not None and isfinite(second) else None,
-        constraints={text: finite(excess) for text, excess in excesses.items() if excess is not None}
-        if search.feasible
-        else None,
-    )
+    constraints = None
+    if search.feasible:
+        excesses = {one.text: one.value_of(trial, report) for one in search.feasible}
+        constraints = {text: finite(excess) for text, excess in excesses.items() if excess is not None}
+    return Rating(objective=first, second_objective=finite(second), constraints=constraints)
 
 
 def objective_after(objective: Objective, before: float | None, report: Report) -> float | None:
     """Return a trial's objective after one more report.
 
-    None while no value was finite; with `at: last` also when the newest value is not. A report without the metric
-    changes nothing.
+    None while no value was finite; with `at: last` also if the newest one is not. A report without
+    the metric changes nothing.
     """
     if not _gives_objective(objective, before, report):
         return before
@@ -64,7 +61,7 @@ def objective_after(objective: Objective, before: float | None, report: Report) 
 
 
 def _gives_objective(objective: Objective, before: float | None, report: Report) -> bool:
-    """Return whether the trial's objective is that of this report now."""
+    """Return True if the trial's objective is now that of this report."""
     value = objective.value_in(report)
     if value is None or objective.at == "last":
         return value is not None
@@ -72,44 +69,44 @@ def _gives_objective(objective: Objective, before: float | None, report: Report)
 
 
 def finite(value: float | None) -> float | None:
-    """Return the number; None for one that is not finite."""
+    """Return the number, or None if it is not finite."""
     return value if value is not None and isfinite(value) else None
 
 
 def rank_by_mean(objectives: Mapping[int, Sequence[float | None]], seeds: int, sign: float) -> dict[int, float]:
-    """Return each configuration's mean objective over `seeds` seeds, the best first; ties by number.
+    """Return each configuration's mean objective, the best first; ties by number.
 
-    Left out are configurations of which a seed has none. `sign` is 1 where small is good, -1 where large is.
+    A configuration counts if each of `seeds` seeds has one. `sign` 1: small is good; -1: large is.
     """
-    found = {number: mean_objective(values) for number, values in objectives.items() if len(values) == seeds}
-    means = {number: mean for number, mean in found.items() if mean is not None}
+    means = {
+        number: mean
+        for number, values in objectives.items()
+        if len(values) == seeds and (mean := mean_objective(values)) is not None
+    }
     return dict(sorted(means.items(), key=lambda item: (sign * item[1], item[0])))
 
 
 def mean_objective(objectives: Sequence[float | None]) -> float | None:
-    """Return the mean objective of a configuration over its seeds; None if a seed has no objective."""
+    """Return a configuration's mean objective over its seeds; None if a seed has none."""
     known = [objective for objective in objectives if objective is not None]
     return fmean(known) if known and len(known) == len(objectives) else None
 
 
 @final
 class ObjectiveCheck:
-    """Checks that the first evaluation of a study, or of each task of it, has what the search looks at."""
+    """A check that the first evaluation of each task has the metrics that the search needs."""
 
     def __init__(self) -> None:
         self._seen: set[MetricName] = set()
 
     def check(self, reports: Iterable[tuple[Search, Report]]) -> None:
-        """Raise StudyError at the first report that lacks a metric of an objective or a constraint.
-
-        At the end of a trial if what is missing is an average: other trials of the space may have it.
-        """
+        """Raise StudyError for a missing metric; a missing average counts only at a trial's end."""
         for search, report in reports:
             for path, wanted in list_metrics(search):
                 if wanted in self._seen:
                     continue
                 found = [metric[:3] for metric in report.metrics]
-                # An average may be missing because this trial keeps none; only its last report can tell.
+                # This trial may keep no average; only its last report can tell.
                 no_average = wanted.variant not in ("raw", *(variant for _, variant, _ in found))
                 early = no_average and report.state == "running"
                 if wanted in found:
@@ -129,5 +126,5 @@ def list_metrics(search: Search) -> Iterator[tuple[str, MetricName]]:
 
 
 def no_such_metric(wanted: MetricName, found: Iterable[tuple[str, str, str]]) -> str:
-    """Return the error message for a metric that is not among those of a report."""
+    """Return the error message for a metric that a report lacks."""
     return no_such("metric that a validation reports", str(wanted), [str(MetricName(*one)) for one in found])

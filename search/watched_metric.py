@@ -1,4 +1,4 @@
-"""Which number of a report a stopping policy looks at, and which way is better."""
+"""The number of a report that a stopping policy looks at, and the direction that is better."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Measure:
 
     name: str
     variant: str | None
-    """None: any variant."""
+    """None for any variant."""
     condition: str
     sign: float
 

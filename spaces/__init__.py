@@ -3,8 +3,8 @@
     space = spaces.load("set_complement", families)     a file, or the name of a packaged space
     trial = space.sample(0, lambda draw: 0.5)
 
-The names below are loaded when they are first used, because reading spaces needs PyYAML, and a machine that only trains
-imports `spaces.plugins` and `spaces.records` without it.
+The names below are loaded when they are first used, because reading spaces needs PyYAML, and a
+machine that only trains imports `spaces.plugins` and `spaces.records` without it.
 """
 
 from __future__ import annotations

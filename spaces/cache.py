@@ -1,4 +1,4 @@
-"""The user's cache: what may be deleted at any time, and is made again where it is missed."""
+"""The user's cache: files that may be deleted at any time, and are made again when missed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Return `$XDG_CACHE_HOME/graft`, else `~/.cache/graft`; in the system's temporary folder without a home.
-
-    Code is loaded from it: a folder of that name that another user made among temporary files is not used.
-    """
+    """Return `$XDG_CACHE_HOME/graft`, else `~/.cache/graft`, else a private temporary folder."""
     given = os.environ.get("XDG_CACHE_HOME")
     if given:
         return Path(given) / "graft"
@@ -36,7 +33,7 @@ def _make_folder() -> Path:
 
 
 def _is_private(folder: Path) -> bool:
-    """Return whether a folder is this user's and nobody else may write into it."""
+    """Return True if a folder is this user's and nobody else may write into it."""
     try:
         found = folder.lstat()
     except OSError:
@@ -58,7 +55,8 @@ def write_aside(path: Path, *parts: bytes | memoryview) -> None:
 
 def remember(key: str, compute: Callable[[], str]) -> str:
     """Return the text that `compute` gives, from the cache if it is known for this key."""
-    path = cache_folder() / "digests" / hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:32]
+    name = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:32]
+    path = cache_folder() / "digests" / name
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text(encoding="utf-8")
     found = compute()

@@ -8,7 +8,7 @@ GraftError                 one line for a person; the command line prints it and
 ├── StudyError             a study does not exist, exists already, or is being run by someone else
 │   ├── AccessError        it is another person's
 │   └── MessageError       a request to the queue that no process can do
-└── ClusterError           the Ray cluster of a launch or a service is gone; its studies can be resumed
+└── ClusterError           the Ray cluster of a launch or a service is gone; studies can be resumed
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An experiment: named arms, each trained from the same seeds and evaluated on the same data.
 
-Every arm is the file's space with some paths set. What else is drawn gives each arm its configurations, with the same
-coordinates for equal draws; a configuration is trained from every seed. Where configurations are compared, the best of
-each arm may be confirmed: they are trained again from fresh seeds, which had no part in the choice.
+Every arm is the file's space with some paths set. Other draws give each arm its configurations,
+with the same coordinates for equal draws; a configuration is trained from every seed. The best of
+each arm may be confirmed: trained again from fresh seeds, which had no part in the choice.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Claim:
     """The sets whose values decide. Those of test sets are sealed until the study is revealed."""
 
     def __str__(self) -> str:
-        """Write the claim as a sentence, `ssa has a higher accuracy/raw than softmax (0.02 or more is of interest)`."""
+        """Return `ssa has a higher accuracy/raw than softmax (0.02 or more is of interest)`."""
         word = "lower" if self.direction == "minimize" else "higher"
         where = " on test sets" if self.on == "test" else ""
         difference = f"{self.difference:g} or more is of interest"
@@ -73,7 +73,10 @@ class Claim:
 
     def to_json(self) -> dict[str, Any]:
         """Return the claim as JSON values, without `on` for validation, as in stored claims."""
-        return {name: value for name, value in asdict(self).items() if (name, value) != ("on", "validation")}
+        values = asdict(self)
+        if self.on == "validation":
+            del values["on"]
+        return values
 
 
 class Tried(NamedTuple):
@@ -95,10 +98,7 @@ class Confirmed(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExperimentSpace(Space):
-    """Trials go through the configurations, each in every arm from every seed; then come the confirmations.
-
-    `search.trials` is the number of all of them.
-    """
+    """A space of all arms' configurations from all seeds, then of the confirmations."""
 
     arms: Sequence[Arm]
     """The first is the baseline."""
@@ -112,7 +112,7 @@ class ExperimentSpace(Space):
 
     @property
     def is_tested(self) -> bool:
-        """Whether a claim is decided on test sets."""
+        """True if a claim is decided on test sets."""
         return any(claim.on == "test" for claim in self.claims)
 
     @property
@@ -159,10 +159,7 @@ class ExperimentSpace(Space):
         return Confirmed(arm, rank, seed)
 
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
-        """Return trial `number` with these coordinates.
-
-        A confirmation has those of the configuration that it confirms.
-        """
+        """Return trial `number` with these coordinates; a confirmation has its configuration's."""
         part = self.part_of(number)
         own = part.configuration if isinstance(part, Tried) else part.rank
         trial = self.arms[part.arm].space.sample(own, coordinate_of)
@@ -173,7 +170,8 @@ class ExperimentSpace(Space):
             group, seed = part.arm * groups + trial.group, part.seed
             facts[CONFIGURATION] = part.configuration
         else:
-            group, seed = len(self.arms) * groups + part.arm * self.confirmed + part.rank, self.seeds + part.seed
+            group = len(self.arms) * groups + part.arm * self.confirmed + part.rank
+            seed = self.seeds + part.seed
             facts[RANK] = part.rank
         return replace(
             trial,

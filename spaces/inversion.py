@@ -15,7 +15,7 @@ from spaces.records import Trial
 from spaces.space import LAST, DrawnSpace
 
 TOLERANCE = 1e-12
-"""Relative difference between a number that is asked for and the one that a coordinate can give."""
+"""Relative difference between a wanted number and the one that a coordinate gives."""
 _GRID = 64
 """Coordinates at which a formula is tried before the ones between them."""
 _HALVINGS = 64
@@ -23,18 +23,18 @@ _MOST_OPTIONS = 1000
 
 
 def find_trial(space: DrawnSpace, number: int, coordinate_of: CoordinateOf, wanted: Mapping[str, Any]) -> Trial:
-    """Return trial `number` with the wanted values; the others have the coordinates of `coordinate_of`.
+    """Return trial `number` with the wanted values; `coordinate_of` gives the other coordinates.
 
-    `wanted`: dotted path of what is drawn, or `group.NAME` and `trial.NAME` for named values -> a number, a truth
-    value, a text, or a plug-in as a space writes it. Raises SpaceError, one line, for a path at which nothing is drawn
-    and for a value that no coordinate gives.
+    `wanted`: dotted path of a draw, or `group.NAME` and `trial.NAME` for named values -> a number,
+    a truth value, a text, or a plug-in as a space writes it. Raises SpaceError, one line, for a
+    path at which nothing is drawn and for a value that no coordinate gives.
     """
     search = _Search(space, coordinate_of)
     order = {draw.name: index for index, draw in enumerate(space.draws)}
     for path in wanted:
         if path not in order:
             raise SpaceError(_describe_unknown(space, path))
-    # What a choice takes, and what bounds are made of, comes before what depends on it: as in the space's own order.
+    # In the space's own order: choices and parts of bounds come before what depends on them.
     for path in sorted(wanted, key=lambda path: order[path]):
         search.fix(path, wanted[path], [other for other in wanted if other.startswith(f"{path}.")])
     trial = space.sample(number, search.coordinate)
@@ -83,10 +83,7 @@ class _Search:
         return value
 
     def fix(self, path: str, value: Any, inner: Sequence[str]) -> None:
-        """Fix the coordinates of the draws that stand at a path; SpaceError if none give the value.
-
-        `inner`: paths below it at which something has to be drawn, too.
-        """
+        """Fix the draws at a path, with drawn `inner` paths; SpaceError if none give the value."""
         seen: list[float] = []
         if not self._own(path, self.run({})):
             conditions = [draw.condition for draw in self._space.draws if draw.name == path]
@@ -95,9 +92,9 @@ class _Search:
             resolved = self.run(options)
             ranges = [name for name in self._own(path, resolved) if name not in options]
             if len(ranges) > 1:
-                raise SpaceError(
-                    f"{path}: {self._texts.get(path, path)} has {len(ranges)} draws, so that a value does not tell them"
-                )
+                text = self._texts.get(path, path)
+                message = f"{text} has {len(ranges)} draws, so that a value does not tell them"
+                raise SpaceError(f"{path}: {message}")
             if not all(self._own(other, resolved) for other in inner):
                 continue
             if not ranges and _is_match(self.read(resolved, path), value):
@@ -108,20 +105,19 @@ class _Search:
                 if found is not None:
                     self._fixed |= {**options, ranges[0]: found}
                     return
+        text = shorten(self._texts.get(path, path))
         reached = f", which goes from {min(seen):g} to {max(seen):g}" if seen else ""
-        raise SpaceError(f"{path}: {_show(value)} is not given by {shorten(self._texts.get(path, path))}{reached}")
+        raise SpaceError(f"{path}: {_show(value)} is not given by {text}{reached}")
 
     def _own(self, path: str, resolved: Resolved) -> list[str]:
         """Return the draws at a path that are active, in order."""
         return [name for name in resolved.draws if name.partition("#")[0] == path]
 
     def _options(self, path: str, taken: Mapping[str, float]) -> Iterator[dict[str, float]]:
-        """Yield every combination of options of the choices at a path.
-
-        Which choices there are depends on the others.
-        """
+        """Yield combinations of options of the choices at a path, which depend on one another."""
         choices = {draw.name: draw.choices for draw in self._space.draws if draw.choices}
-        here = [name for name in self._own(path, self.run(taken)) if name in choices and name not in taken]
+        own = self._own(path, self.run(taken))
+        here = [name for name in own if name in choices and name not in taken]
         if not here:
             yield dict(taken)
             return
@@ -131,7 +127,7 @@ class _Search:
             yield from self._options(path, {**taken, here[0]: (index + 0.5) / count})
 
     def _solve(self, path: str, tried: Mapping[str, float], value: float, seen: list[float]) -> float | None:
-        """Return the coordinate of `tried`'s last draw for the value; `seen` gets those met."""
+        """Return the coordinate of `tried`'s last draw for the value; values met go to `seen`."""
         *_, name = tried
 
         def compute(u: float) -> float:
@@ -156,7 +152,7 @@ class _Search:
 
 
 def _bisect(compute: Any, low: float, high: float, value: float, *, rising: bool) -> float | None:
-    """Return where between two coordinates a monotone function has the value; None if it jumps."""
+    """Return the coordinate between two at which a monotone function has the value, or None."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         reached = compute(middle)
@@ -167,7 +163,7 @@ def _bisect(compute: Any, low: float, high: float, value: float, *, rising: bool
 
 
 def _is_match(found: Any, wanted: Any) -> bool:
-    """Return whether a configuration's value is as asked for; of a plug-in, in the named fields."""
+    """Return True if a configuration's value is as wanted; a plug-in, in its named fields."""
     if isinstance(found, Mapping):
         if isinstance(wanted, str):
             return found.get("name") == wanted

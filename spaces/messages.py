@@ -15,7 +15,7 @@ def one_line(text: str) -> str:
 
 
 _MOST_CHOICES = 40
-"""Of a choice that an error lists."""
+"""The most choices that an error lists."""
 
 
 def no_such(what: str, word: str, choices: Iterable[str]) -> str:

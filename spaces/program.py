@@ -16,39 +16,41 @@ from spaces.settings import Training
 
 _Made = TypeVar("_Made")
 
-_CACHED_GROUPS = 64  # groups whose shared sections are kept; packs are refilled from a few groups at a time
+# Groups whose shared sections are kept; packs are refilled from a few groups at a time.
+_CACHED_GROUPS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """What the coordinates of one trial determine; see the fields of `spaces.records.Trial`."""
+    """A trial as its coordinates determine it; see the fields of `spaces.records.Trial`."""
 
     draws: dict[str, float]
     params: dict[str, Scalar]
     config: dict[str, Any]
     structure: str
     values: dict[str, float]
-    """Of the blocks `group` and `trial`, by name."""
+    """The values of the blocks `group` and `trial`, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shared:
-    """What the named values of a group determine for all of its trials."""
+    """The part of a group's trials that its named values determine."""
 
     params: dict[str, Scalar]
     sections: dict[str, Any]
     config: dict[str, Any]
     structures: tuple[dict[str, str], dict[str, str]]
-    """Of trials not padded and of padded ones: section -> canonical JSON, for the sections of one structure in the
-    whole group; completed by its trials."""
+    """Section -> canonical JSON of the sections of one structure in the whole group, of trials not
+    padded and of padded ones; completed by its trials."""
 
 
 class Program:
     """The formulas of a space in the order of their evaluation.
 
-    `group` and `trial` are the named values. Every one is computed for every trial, used or not: a draw that matters
-    only under a choice belongs inside that choice. `sections` are task, model, optimizer, averaging, learning and
-    training; `pads` decides from their objects whether the trial's sizes are padded.
+    `group` and `trial` are the named values. Every one is computed for every trial, used or not: a
+    draw that matters only under a choice belongs inside that choice. `sections` are task, model,
+    optimizer, averaging, learning and training; `pads` decides from their objects whether the
+    trial's sizes are padded.
     """
 
     def __init__(
@@ -61,20 +63,15 @@ class Program:
         self._pads = pads
         self._group = [(name, formula.evaluate) for name, formula in group.items()]
         self._trial = [(name, formula.evaluate) for name, formula in trial.items()]
-        self._shared_sections = [
-            (name, formula.evaluate) for name, formula in sections.items() if formula.level < Level.TRIAL
-        ]
-        self._own_sections = [
-            (name, formula.evaluate) for name, formula in sections.items() if formula.level is Level.TRIAL
-        ]
-        self._restructured = {name for name, formula in sections.items() if formula.structure is Level.TRIAL}
+        own = {name: one for name, one in sections.items() if one.level is Level.TRIAL}
+        self._own_sections = [(name, formula.evaluate) for name, formula in own.items()]
+        shared = {name: one for name, one in sections.items() if name not in own}
+        self._shared_sections = [(name, formula.evaluate) for name, formula in shared.items()]
+        self._restructured = {key for key, one in sections.items() if one.structure is Level.TRIAL}
         self._shared = lru_cache(maxsize=_CACHED_GROUPS)(self._share)
 
     def run(self, coordinate_of: CoordinateOf) -> Resolved:
-        """Return all that the coordinates of `coordinate_of` determine; each active draw is asked for exactly once.
-
-        Raises SpaceError, with the named values, where an expression has no value or a rule is broken.
-        """
+        """Return all that the coordinates determine; SpaceError, with named values, for a fault."""
         return self._naming_values(self._run, coordinate_of)
 
     def check(self, coordinate_of: CoordinateOf) -> None:
@@ -95,7 +92,7 @@ class Program:
         sections = shared.sections | own
         pad = self._pads(sections)
         config["training"] = {**config["training"], "pad_shapes": pad}
-        # The structure is the canonical JSON of {section: structure}, put together from the sections' texts.
+        # The structure is the canonical JSON of {section: structure}, joined from sections' texts.
         known = shared.structures[pad]
         texts = dict(known)
         for name in sections.keys() - known.keys():
@@ -131,19 +128,20 @@ class Program:
 
 
 def complete_config(config: Mapping[str, Any], families: Mapping[str, type]) -> tuple[dict[str, Any], str]:
-    """Return a resolved configuration that was put together, in its canonical form, and its structure.
-
-    Raises PluginError for a value that breaks a rule.
-    """
-    sections = {name: build(families[name], part, name) for name, part in config.items() if name != "training"}
+    """Return a configuration's canonical form and structure; PluginError if it breaks a rule."""
+    plugins = {name: part for name, part in config.items() if name != "training"}
+    sections = {name: build(families[name], part, name) for name, part in plugins.items()}
     sections["training"] = Training(**config["training"])
-    structure = {name: _structure_of(section, config["training"]["pad_shapes"]) for name, section in sections.items()}
-    return {name: _to_config(section) for name, section in sections.items()}, canonical_json(structure)
+    pad = config["training"]["pad_shapes"]
+    structure = {name: _structure_of(section, pad) for name, section in sections.items()}
+    canonical = {name: _to_config(section) for name, section in sections.items()}
+    return canonical, canonical_json(structure)
 
 
 def _collect_facts(sections: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Return what sections say follows from their fields, as `task.generalisation_gap`."""
-    return {f"{name}.{fact}": value for name, section in sections.items() for fact, value in facts(section).items()}
+    """Return facts that follow from sections' fields, as `task.generalisation_gap`."""
+    found = {name: facts(section) for name, section in sections.items()}
+    return {f"{name}.{fact}": value for name, own in found.items() for fact, value in own.items()}
 
 
 def _to_config(section: object) -> dict[str, Any]:
@@ -154,6 +152,7 @@ def _to_config(section: object) -> dict[str, Any]:
 
 def _structure_of(section: object, pad: bool) -> dict[str, Any]:
     if isinstance(section, Training):
-        shared = {field: getattr(section, field) for field, rule in rules(Training).items() if rule.structural}
+        known = rules(Training).items()
+        shared = {field: getattr(section, field) for field, rule in known if rule.structural}
         return {**shared, "pad_shapes": pad}
     return structure_of(pad_sizes(section) if pad else section)

@@ -1,9 +1,9 @@
 """The plain values that cross the seam between search, workers and storage.
 
-Legend: a *trial* is one fully resolved configuration with a seed; a *group* is the trials that share one draw
-of the structural parameters; a *pack* trains trials side by side, one in each of its *lanes*; a *structure*
-is the part of a configuration that cannot differ between the lanes of a pack; a *fence* counts the starts of
-a trial, and how often a process took control of a study.
+Legend: a *trial* is one fully resolved configuration with a seed; a *group* is the trials that
+share one draw of the structural parameters; a *pack* trains trials side by side, one in each of its
+*lanes*; a *structure* is the part of a configuration that cannot differ between the lanes of a
+pack; a *fence* counts the starts of a trial, and how often a process took control of a study.
 """
 
 from __future__ import annotations
@@ -18,31 +18,30 @@ Scalar = int | float | str | bool
 Draws = Mapping[str, float]
 """The coordinates that a sampler chose: name of a draw -> u in [0, 1)."""
 Params = Mapping[str, Scalar]
-"""Dotted path -> value, for drawn values (`optimizer.learning_rate` -> 0.003) and for facts that follow from
-them (`task.generalisation_gap` -> 4)."""
+"""Dotted path -> value, for drawn values (`optimizer.learning_rate` -> 0.003) and for facts that
+follow from them (`task.generalisation_gap` -> 4)."""
 
 Constraints = Mapping[str, float | None]
-"""Text of a constraint in the space -> how far a trial is beyond its bound; above 0 the constraint is broken.
-None stands for a number that is not finite and counts as broken."""
+"""Text of a constraint in the space -> excess of a trial over its bound; above 0 the constraint is
+broken. None is a number that is not finite, and counts as broken."""
 
 
 def is_feasible(constraints: Constraints | None) -> bool:
-    """Return whether a trial breaks no constraint; True if it has none."""
+    """Return True if a trial breaks no constraint, or has none."""
     return all(excess is not None and excess <= 0 for excess in (constraints or {}).values())
 
 
 def describe_constraints(constraints: Constraints | None) -> list[str]:
-    """Say whether a trial is feasible and which constraints it breaks, a line each; None: none."""
+    """Return a line on whether a trial is feasible, and one per broken constraint."""
     if constraints is None:
         return []
-    broken = {text: excess for text, excess in constraints.items() if excess is None or excess > 0}
-    amounts = {
-        text: "by what is no finite number" if excess is None else f"by {excess:.6g}" for text, excess in broken.items()
-    }
-    return [
-        "not feasible" if broken else "feasible",
-        *(f"{text}: broken {amount}" for text, amount in amounts.items()),
-    ]
+    broken: list[str] = []
+    for text, excess in constraints.items():
+        if excess is None:
+            broken.append(f"{text}: broken by what is no finite number")
+        elif excess > 0:
+            broken.append(f"{text}: broken by {excess:.6g}")
+    return ["not feasible" if broken else "feasible", *broken]
 
 
 TRAINED = "scorer=trained"
@@ -114,11 +113,11 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One fully resolved configuration with a seed: everything that a worker needs to train it alone.
+    """One fully resolved configuration with a seed: all that a worker needs to train it alone.
 
-    A trial with a `lineage` starts from another trial's state: parameters, optimizer moments, averages and
-    step counter. Training its ancestors one after the other, each until the next took over, gives that state
-    again.
+    A trial with a `lineage` starts from another trial's state: parameters, optimizer moments,
+    averages and step counter. Training its ancestors one after the other, each until the next took
+    over, gives that state again.
     """
 
     number: int
@@ -132,9 +131,9 @@ class Trial:
     params: Params
     """The values of all leaves that depend on a draw, and the facts that follow from them."""
     config: Mapping[str, Any]
-    """Resolved configuration, plug-ins as {"name": ..., field: value}, every default filled in; JSON values only."""
+    """Configuration with all defaults, as JSON; a plug-in is {"name": ..., field: value}."""
     structure: str
-    """Canonical JSON of what trials of a pack share: names, sizes and options, but no knobs."""
+    """Canonical JSON of the part that a pack shares: names, sizes and options, but no knobs."""
     lineage: tuple[Ancestor, ...] = ()
     """The ancestors whose state it starts from, oldest first; empty if it starts from step 0."""
     evaluation_seed: int | None = None
@@ -142,7 +141,7 @@ class Trial:
     architecture_trial: int | None = None
     """In stage two of a transfer the trial that found its architecture; None elsewhere."""
     tested: bool = False
-    """True if it is also evaluated on test sets, which are drawn from a random stream of their own."""
+    """True if it is also evaluated on test sets, which have a random stream of their own."""
     fence: int = field(default=0, compare=False)
     """How often it was started, this start included; 0 for a trial that no worker has."""
     checkpoints: tuple[Checkpoint, ...] = field(default=(), compare=False)
@@ -174,7 +173,7 @@ class Metric(NamedTuple):
 
     name: str
     variant: str
-    """Which parameters were evaluated: `raw`, `ema` or `bema`."""
+    """The parameters that were evaluated: `raw`, `ema` or `bema`."""
     condition: str
     """The shifted evaluation set, for example `length=64`; empty for the validation set."""
     value: float
@@ -185,17 +184,13 @@ DATA = "data "
 
 
 class Fingerprint(NamedTuple):
-    """The conditions that determine a trial's numbers beside its configuration and seed.
-
-    Equal fingerprints give equal bits.
-    """
+    """The conditions of a trial's numbers beside configuration and seed: equal ones, equal bits."""
 
     numerics: int
     """The version of the numerics (`workers.numerics.version`)."""
     code: str
     """SHA-256 of the parts of Graft's code that compute: 16 hexadecimal digits, as in `sources`."""
     torch: str
-    """The version of torch."""
     processor: str
     """Instruction set and name: `AVX2, AMD EPYC`, `cuda 9.0, NVIDIA H200`."""
     compiler: str
@@ -203,9 +198,9 @@ class Fingerprint(NamedTuple):
     step_kind: str
     """The kind of optimizer step: `native AVX2`, `traced AVX512`, `traced cuda 9.0`."""
     sources: tuple[tuple[str, str], ...]
-    """The trial's plug-ins with the SHA-256 of their source, (`averaging bema`, `9f86d081884c7d65`), and the
-    files and folders that it reads with that of their content, (`data pairs.npz`, `2c26b46b68ffc68f`); sorted
-    together."""
+    """The trial's plug-ins with the SHA-256 of their source, (`averaging bema`,
+    `9f86d081884c7d65`), and its files and folders with that of their content, (`data pairs.npz`,
+    `2c26b46b68ffc68f`); sorted together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,13 +233,13 @@ class Offer:
     common: tuple[str, ...] = ()
     """Structures that its device trains for other studies: trials of these join and cost least."""
     is_beside: bool = False
-    """True where other workers train on its device: while empty, it takes no structure of theirs."""
+    """True if other workers train on its device: while empty, it takes no structure of theirs."""
     host: str = ""
     device: str = ""
     steps: int = 0
     """Optimizer steps since the worker's last offer, summed over lanes."""
     room: int = 0
-    """What `steps` would be if no lane had been free; their quotient is lane utilisation."""
+    """The `steps` without a free lane; their quotient is lane utilisation."""
     holds: tuple[TrialStart, ...] = ()
     """The trials that it trains now; others that it was given and that did not end are requeued."""
     log: str = ""
@@ -304,7 +299,7 @@ class Outcome:
 
     @property
     def feasible(self) -> bool:
-        """Whether it breaks no constraint, as far as is known."""
+        """True if it is not known to break a constraint."""
         return is_feasible(self.constraints)
 
 
@@ -319,7 +314,7 @@ class WorkerStatus(NamedTuple):
     steps: int
     """Optimizer steps since it started, summed over its lanes."""
     room: int
-    """What `steps` would be if no lane had been free."""
+    """The `steps` without a free lane."""
     seconds: float
     """Seconds since it was last seen."""
 

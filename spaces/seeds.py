@@ -8,11 +8,11 @@ _WORD = (1 << 64) - 1
 
 
 def mix64(word: int) -> int:
-    """Return a bijection of 64-bit words that turns neighbours into unrelated words; `word` is taken modulo 2^64.
+    """Return a bijection of 64-bit words that separates neighbours; `word` is taken modulo 2^64.
 
-    The finalizer of SplitMix64 (variant 13 of Stafford): `mix64(seed + k * GAMMA)` for k = 1, 2, ... is its stream.
-    Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014, and Vigna's reference
-    implementation `splitmix64.c`.
+    The finalizer of SplitMix64 (variant 13 of Stafford): `mix64(seed + k * GAMMA)` for k = 1, 2,
+    ... is its stream. Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators",
+    OOPSLA 2014, and Vigna's reference implementation `splitmix64.c`.
     """
     word &= _WORD
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD

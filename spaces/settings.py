@@ -13,37 +13,37 @@ from spaces.records import Report, Trial
 
 Direction = Literal["minimize", "maximize"]
 History = Literal["full", "thin", "last"]
-"""Which validations of a trial are kept: all, ever fewer the longer it trains (and the best), or the last."""
-
+"""The validations of a trial that are kept: all, fewer with time (and the best), or the last."""
 
 OBJECTIVE = "objective"
-"""What stands for the objective's metric, or its direction, where a stopping policy could name another."""
+"""The objective's metric, or its direction, in a stopping policy that could name another."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How long a trial trains, on how much, and how often it is evaluated."""
+    """The length of a trial's training, its batches, and how often it is evaluated."""
 
     steps: int = step_count(low=1)
     """Optimizer steps; a knob, since lanes of one pack may train for different lengths."""
     batch: int = size(128)
     """Sequences per optimizer step."""
     accumulate: int = size(1)
-    """Equal parts of the batch whose gradients are taken one after the other and added: a step needs the memory of one
-    part, and does what it does without, to rounding. The traced step alone does so."""
+    """Equal parts of the batch whose gradients are taken one after the other and added: a step
+    needs the memory of one part, and has the same result to rounding. The traced step alone does
+    so."""
     validate_every: int = size(1000, steps=True)
     """Steps between validations; the last step is always validated."""
     validation_batch: int = size(1024)
     """Sequences per validation."""
     dtype: str = option("float32", ("float32", "float64"))
     autocast: str = option("none", ("none", "bfloat16"))
-    """In which precision the traced step makes its products, as torch.autocast has it; parameters, the optimizer, loss
-    and validation keep `dtype`. Of use on devices that have units for it."""
+    """The precision of the traced step's products, as in torch.autocast; parameters, the optimizer,
+    loss and validation keep `dtype`. Of use on devices that have units for it."""
     diagnostics: bool = flag(False)
-    """Whether validation also says what attention does (`search list diagnostics`)."""
+    """True if validation also reports on attention (`search list diagnostics`)."""
     pad_shapes: bool = flag(False)
-    """Whether trials of different sizes share packs, exactly: their tensors are padded with zeros to sizes of a coarse
-    grid. Left out of a space, `spaces.reading.padding` decides."""
+    """True if trials of different sizes share packs, exactly: their tensors are padded with zeros
+    to sizes of a coarse grid. If a space leaves it out, `spaces.reading.padding` decides."""
 
 
 def sign_of(direction: str) -> float:
@@ -74,14 +74,14 @@ class MetricName(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """The number the search optimises: a metric's name and variant, written `tvd/bema` in a space."""
+    """The number the search optimises: a metric and variant, written `tvd/bema` in a space."""
 
     direction: Direction
     metric: str
     variant: str
     condition: str = ""
     at: Literal["best", "last"] = "best"
-    """`best`: the best validation of the trial counts (as paper 003 reports); `last`: its final one."""
+    """`best`: the trial's best validation counts (as paper 003 reports); `last`: its final one."""
 
     def __str__(self) -> str:
         return str(self.metric_name)
@@ -93,7 +93,7 @@ class Objective:
 
     @property
     def sign(self) -> float:
-        """Times a value, it gives a cost: less is better."""
+        """The factor that makes a value a cost: less is better."""
         return sign_of(self.direction)
 
     def value_in(self, report: Report) -> float | None:
@@ -101,15 +101,12 @@ class Objective:
         return self.metric_name.value_in(report)
 
     def cost_in(self, report: Report) -> float:
-        """Return the cost that a report says, its value turned so that less is better.
-
-        It is infinite where the report has no finite value.
-        """
+        """Return a report's value as a cost, less is better; infinite without a finite value."""
         value = self.value_in(report)
         return inf if value is None or not isfinite(value) else self.sign * value
 
     def is_better(self, one: float, other: float) -> bool:
-        """Return whether `one` is better than `other` in the user's direction."""
+        """Return True if `one` is better than `other` in the user's direction."""
         return self.sign * one < self.sign * other
 
 
@@ -118,19 +115,16 @@ class Quantity:
     """A number that follows from a trial's values and the metrics of one of its validations."""
 
     text: str
-    """As the space writes it."""
+    """The text in the space."""
     metrics: Mapping[str, MetricName] = field(compare=False)
     """Name in the expression -> the metric."""
     paths: Mapping[str, str] = field(compare=False)
     """Name in the expression -> the path of a value."""
     compute: Callable[[Mapping[str, float]], float] = field(repr=False, compare=False)
-    """From the values of all names; not finite where the expression has no value."""
+    """Values of all names -> the number; not finite if the expression has no value."""
 
     def value_of(self, trial: Trial, report: Report) -> float | None:
-        """Return its value, which need not be finite; None for a trial that lacks one of the paths, as under a choice.
-
-        A metric that the report lacks is not finite.
-        """
+        """Return its value, not finite if a metric is missing; None if a path is missing."""
         values: dict[str, float] = {}
         for name, path in self.paths.items():
             value = number_at(trial, path)
@@ -144,7 +138,7 @@ class Quantity:
 
 
 def number_at(trial: Trial, path: str) -> float | None:
-    """Return the number at a path of a trial, drawn or not; None where it has none there."""
+    """Return the number at a path of a trial, drawn or not; None if there is none."""
     found: Any = trial.params.get(path)
     if found is None:
         found = trial.config
@@ -170,7 +164,7 @@ def list_leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 @dataclass(frozen=True, kw_only=True)
 class SecondObjective:
-    """What is optimised beside the objective: its value is of the validation that gives the objective."""
+    """The second quantity to optimise, from the validation that gives the objective."""
 
     direction: Direction
     quantity: Quantity
@@ -180,13 +174,13 @@ class SecondObjective:
 
     @property
     def sign(self) -> float:
-        """Times a value, it gives a loss: smaller is better."""
+        """The factor that makes a value a loss: smaller is better."""
         return sign_of(self.direction)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What is tried, how much of it, and what is kept."""
+    """The search: its sampler, its objectives, its size, and the validations that it keeps."""
 
     sampler: Any
     """A plug-in of the family that `load` was given under `sampler`."""
@@ -194,9 +188,9 @@ class Search:
     """Plug-ins of the family `stopping`; a trial stops when one of them says so."""
     objective: Objective
     second: SecondObjective | None = None
-    """With it trials do not compare by one number: none is the best, several are the Pareto front."""
+    """With a second objective no trial is the best; several are the Pareto front."""
     feasible: tuple[Quantity, ...] = ()
-    """A trial is feasible where none of them is above 0."""
+    """A trial is feasible if none of them is above 0."""
     trials: int = size(high=MOST_TRIALS)
     """Trials of the study."""
     group: int = size(1)
@@ -208,7 +202,7 @@ class Search:
 
     @property
     def signs(self) -> tuple[float, ...]:
-        """Of the objective, and of the second one: times a value, each gives a loss."""
+        """The factors of the objectives that make their values losses."""
         return (self.objective.sign, self.second.sign) if self.second else (self.objective.sign,)
 
     @property

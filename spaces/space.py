@@ -1,4 +1,4 @@
-"""A space: what a study may try, as a function from coordinates in [0, 1) to trials."""
+"""A space: the trials that a study may try, as a function from coordinates in [0, 1) to trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class Space(ABC):
     """One space file, read and compiled. A trial is a pure function of (space, number, draws)."""
 
     name: str
-    """The study's name."""
     text: str
     """YAML that reads as this very space, overrides included."""
     hash: str
@@ -43,9 +42,10 @@ class Space(ABC):
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
         """Return trial `number` with the coordinates that `coordinate_of` gives.
 
-        `coordinate_of` is called exactly once for each active draw: first the group's, then the trial's, each in the
-        order of the file, except that a named value comes after those it depends on. It is not called for draws under
-        options that a choice did not take. Raises SpaceError where the draws break a rule.
+        `coordinate_of` is called exactly once for each active draw: first the group's, then the
+        trial's, in the order of the file, but a named value comes after those it depends on. It is
+        not called for draws under options that a choice did not take. Raises SpaceError if the
+        draws break a rule.
         """
 
     @property
@@ -59,23 +59,18 @@ class Space(ABC):
         return self.trial_draws if self.search.group > 1 else self.draws
 
     def resolve(self, number: int, draws: Draws) -> Trial:
-        """Return the trial of stored draws, equal to the sampled one.
-
-        Raises SpaceError for a draw that is missing, as after a change of the space.
-        """
+        """Return the trial of stored draws; SpaceError if one is missing, as in a changed space."""
 
         def find_coordinate(draw: Draw) -> float:
             if draw.name not in draws:
-                raise SpaceError(f"{self.name}: trial {number} was stored without the draw {draw.name}")
+                problem = f"trial {number} was stored without the draw {draw.name}"
+                raise SpaceError(f"{self.name}: {problem}")
             return draws[draw.name]
 
         return self.sample(number, find_coordinate)
 
     def child(self, parent: Trial, number: int, start: int, draws: Draws) -> Trial:
-        """Return the trial of these draws that continues from the state that `parent` has after `start` steps.
-
-        It belongs to its parent's group. Raises SpaceError as `resolve` does.
-        """
+        """Return the trial that continues from `parent` after `start` steps; else as `resolve`."""
         past = Ancestor(parent.number, parent.seed, parent.config, until=start)
         own = self.resolve(number, draws)
         return replace(own, group=parent.group, lineage=(*parent.lineage, past))
@@ -89,10 +84,7 @@ class Space(ABC):
         return trial
 
     def check(self, samples: int = 200) -> None:
-        """Try the lowest and the highest coordinates and `samples` random ones, always the same.
-
-        Raises SpaceError for the first draws that break a rule.
-        """
+        """Try the extreme and `samples` random coordinates; SpaceError for the first fault."""
         uniform = random.Random(0).random
         tried: list[CoordinateOf] = [lambda _: 0.0, lambda _: LAST]
         for number, coordinate_of in enumerate(tried + [lambda _: uniform()] * samples):
@@ -103,25 +95,23 @@ class Space(ABC):
         self.sample(number, coordinate_of)
 
     def describe(self) -> tuple[LeafDescription, ...]:
-        """Return one row per value of the file, named values first.
-
-        A row says what is drawn, from where, and under which condition.
-        """
+        """Return a row per value of the file, named values first, with its draws and condition."""
         return self.rows
 
     def describe_size(self) -> str:
         """Describe for people how many trials there are, and how they are grouped."""
         groups = -(-self.search.trials // self.search.group)
-        return f"{self.search.trials:,} trials in {groups:,} group{'s' * (groups > 1)} of up to {self.search.group:,}"
+        size = f"{groups:,} group{'s' * (groups > 1)} of up to {self.search.group:,}"
+        return f"{self.search.trials:,} trials in {size}"
 
     @property
     def tells_best(self) -> bool:
-        """Whether a launch tells the best trial so far: one number compares, no claim waits."""
+        """True if a launch tells the best trial so far: one number compares, no claim waits."""
         return self.search.second is None
 
     @property
     def needs_outcomes(self) -> bool:
-        """Whether later trials depend on the outcomes of earlier ones, whatever the sampler."""
+        """True if later trials depend on the outcomes of earlier ones, whatever the sampler."""
         return False
 
     def search_of(self, number: int) -> Search:

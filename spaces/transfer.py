@@ -1,11 +1,12 @@
-"""The space of a transfer study: find an architecture on each of several tasks, train each on every task.
+"""The space of a transfer study: architectures found on several tasks, each trained on every task.
 
-Stage one is a search on each source task. Its best trial's *architecture* is what its configuration has at
-chosen paths, with the splines that it learned there. Stage two trains the architectures on every target task
-beside the baseline, with the same seeds. Source: paper 002, sections 2 and 3.2.
+Stage one is a search on each source task. Its best trial's *architecture* is its configuration at
+chosen paths, with the splines that it learned there. Stage two trains the architectures on every
+target task beside the baseline, with the same seeds. Source: paper 002, sections 2 and 3.2.
 
-Legend: a *domain* is one task of the transfer; a *form* says how learned splines stand in another trial
-(`list_forms`); a *pair* numbers the trials of equal architecture and target, each with a seed of its own.
+Legend: a *domain* is one task of the transfer; a *form* is a way in which learned splines stand in
+another trial (`list_forms`); a *pair* numbers the trials of equal architecture and target, each
+with a seed of its own.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class Domain:
 
     name: str
     searched: DrawnSpace | None
-    """Stage one: the task's space with draws of the architecture; None: the task is no source."""
+    """Stage one: the task's space with draws of the architecture; None if it is no source."""
     baseline: DrawnSpace
     """Stage two: the task's space as it is without a found architecture."""
     is_target: bool
-    """Whether architectures are trained on this task in stage two."""
+    """True if architectures are trained on this task in stage two."""
 
 
 class StageOne(NamedTuple):
@@ -52,9 +53,9 @@ class StageOne(NamedTuple):
 
 
 class StageTwo(NamedTuple):
-    """A trial of stage two: the architecture found on `source` (None: the baseline), trained on `target`.
+    """A trial of stage two: the architecture of `source` (None: the baseline) on `target`.
 
-    Both are indices of domains. All sources and forms have the same seed on one `target` and `pair`.
+    Both are indices of domains. Sources and forms have the same seed on one `target` and `pair`.
     """
 
     source: int | None
@@ -68,8 +69,9 @@ class StageTwo(NamedTuple):
 class TransferSpace(Space):
     """The space of both stages; `search.trials` is the number of their trials.
 
-    Trials 0, 1, ... are the searches of stage one, domain by domain. Then come the rows of stage two: first
-    the baseline, then each source in each form. A row goes through the targets, a target through its pairs.
+    Trials 0, 1, ... are the searches of stage one, domain by domain. Then come the rows of stage
+    two: first the baseline, then each source in each form. A row goes through the targets, a target
+    through its pairs.
     """
 
     domains: Sequence[Domain]
@@ -139,13 +141,14 @@ class TransferSpace(Space):
         """Return a trial of a domain's search with its number, group and seed in the study."""
         number = self.sources.index(domain) * self.tried + trial.number
         params = {"transfer.task": self.domains[domain].name, **trial.params}
-        return replace(trial, number=number, group=domain, seed=trial_seed(self.search.seed, number), params=params)
+        seed = trial_seed(self.search.seed, number)
+        return replace(trial, number=number, group=domain, seed=seed, params=params)
 
     def carry(self, number: int, best: Trial | None, learned: Sequence[LearnedSpline]) -> Trial:
-        """Return a trial of stage two with the architecture of `best` and its splines (None: the baseline).
+        """Return a trial of stage two with the architecture and the splines of `best`, or of none.
 
-        All other draws follow from target and pair alone, so that sources differ in nothing else. Raises
-        SpaceError or PluginError if the target cannot have the architecture.
+        All other draws follow from target and pair alone, so that sources differ in nothing else.
+        Raises SpaceError or PluginError if the target cannot have the architecture.
         """
         stage = self.stage_of(number)
         assert isinstance(stage, StageTwo), "an architecture is carried to stage two"
@@ -169,7 +172,8 @@ class TransferSpace(Space):
         finder = stored.params.get("architecture.trial")
         if isinstance(stage, StageOne) or stage.source is None or not isinstance(finder, int):
             return trial
-        return self._with_architecture(trial, finder, stored.config)  # the draws alone do not give it
+        # The draws alone do not give the architecture.
+        return self._with_architecture(trial, finder, stored.config)
 
     def check(self, samples: int = 200) -> None:
         """Check the spaces of all domains; architectures are known only after stage one."""

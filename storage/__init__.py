@@ -1,26 +1,26 @@
-"""What a study leaves behind: written by one controller (`open_store`), read by anyone (`open_reader`).
+"""The storage of studies: written by one controller (`open_store`), read by anyone (`open_reader`).
 
 databases/               the database that a URL names: sqlite.py or postgres.py, behind database.py
 schema.py, migrations/   the tables, and the way to them from older ones
 clock.py                 the database's clock
-store.py                 the writing end: creating and editing studies, taking control of them; carrying out requests
+store.py                 the writing end: creating, editing and controlling studies; requests
 requests.py              requests to the process that writes
 upgrading.py             the migrations that a database needs
-store_request.py         what such a request holds, and its check
-queue.py                 the queue of the service: submitting, pausing, what the service records
-new_study.py             a study as it is written first
-control/                 what the controller of a study writes
+store_request.py         the content of such a request, and its check
+queue.py                 the queue of the service: submitting, pausing, the service's records
+new_study.py             a study as it is first written
+control/                 the writes of a study's controller
 peeking.py               whether a database may know a task, without any library
 frames/                  reading: typed Polars frames, of a database and of one study
-tokens.py                who may reach the service over HTTP
+tokens.py                tokens of people who use the service over HTTP
 claim_events.py          the claims about a study's arms: locked, edited, looked at
 test_sets.py             results on test sets: sealed until a study is revealed
 trial_notes.py           stars, tags and notes of trials
 sources.py               the files of a study's plug-ins from outside
-checking.py, copying.py  whether a database is whole; copies of it
+checking.py, copying.py  the check of a database, and copies of it
 
-The names below are loaded when they are first used: SQLAlchemy and Polars take a third of a second, and an
-estimate of a launch needs neither.
+The names below are loaded when they are first used: SQLAlchemy and Polars take a third of a second,
+and an estimate of a launch needs neither.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks a database: the file itself, and what our tables promise beyond their keys."""
+"""Checks a database: the file itself, and the rules of our tables beyond their keys."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ _RULES = {
         SELECT id FROM architectures WHERE component NOT IN ('mlp', 'attention')""",
     "a metric's step is 0 or more": "SELECT DISTINCT trial_id FROM metrics WHERE step < 0",
 }
-"""What holds -> a SELECT of what breaks it."""
+"""Rule -> a SELECT of the rows that break it."""
 
 _NUMBERS = """
 SELECT DISTINCT trial_id FROM metrics
@@ -108,29 +108,26 @@ WHERE typeof(step) <> 'integer' OR typeof(value) NOT IN ('integer', 'real', 'nul
 OR typeof(variant) <> 'text' OR typeof(condition) <> 'text'
 """
 _SHOWN = 5
-"""Rows of a column, or of a rule, that are named."""
+"""The most rows of a column, or of a rule, that are named."""
 _BATCH = 5_000
-"""Rows that are looked at together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What was found; each line is one sentence."""
+    """The result of a check; each line is one sentence."""
 
     rules: int
-    """How many were looked at."""
+    """The number of rules that were checked."""
     faults: tuple[str, ...]
-    """Rules that are broken, and by what."""
+    """Broken rules, with the rows that break them."""
     notes: tuple[str, ...]
-    """What is no fault, but should be known."""
+    """Facts that are no fault, but should be known."""
 
 
 def check(url: str) -> Verdict:
-    """Look at everything in a database, and at the files that its studies read, where these are on this machine.
+    """Check everything in a database, and the files on this machine that its studies read.
 
-    Raises StorageError if there is no database, or one of another schema.
-
-    Nothing is changed. It may be written meanwhile: each rule is looked at as of one moment.
+    Nothing is changed; each rule is checked at one moment. StorageError for another schema.
     """
     damage = find_database(url).damage()
     if damage:
@@ -143,10 +140,7 @@ def check(url: str) -> Verdict:
 
 
 def describe_damage(url: str) -> str | None:
-    """Return a line on rows of the database that Graft does not write, to be added to an error; None without any.
-
-    The first such row: to find all takes a minute in a database of a million trials, and somebody waits.
-    """
+    """Return a line on the first row that Graft does not write, or None; all rows take a minute."""
     database = find_database(url)
     try:
         with open_reader(url) as reader, closing(_find_faults(reader)) as faults:
@@ -156,7 +150,8 @@ def describe_damage(url: str) -> str | None:
         return None
     if first is None:
         return None
-    return f"{database.name}: a row is not what Graft writes: {first}; `search db check` lists all such rows"
+    problem = f"a row is not what Graft writes: {first}"
+    return f"{database.name}: {problem}; `search db check` lists all such rows"
 
 
 def _find_faults(reader: Reader) -> Generator[str]:
@@ -165,16 +160,15 @@ def _find_faults(reader: Reader) -> Generator[str]:
 
 
 def _rules_of(reader: Reader) -> Mapping[str, str]:
-    # PostgreSQL's columns take numbers, or none.
-    of_file = {"a metric's step and value are numbers": _NUMBERS} if isinstance(reader.database, Sqlite) else {}
-    return {**_RULES, **of_file}
+    if not isinstance(reader.database, Sqlite):  # PostgreSQL's columns take numbers, or none
+        return _RULES
+    return {**_RULES, "a metric's step and value are numbers": _NUMBERS}
 
 
 def _find_strange_values(reader: Reader) -> Iterator[str]:
-    """Yield a line for each value that no Graft writes: where it is, what it is, and what it must be.
+    """Yield a line for each value that no Graft writes: its place, the value and its rule.
 
-    Of a column the first _SHOWN, and then how many more there are: a table may have millions. Metrics are looked at by
-    rules of their own: there may be a hundred million.
+    The first _SHOWN of a column are named, others counted; metrics have their own rules.
     """
     for table in metadata.sorted_tables:
         if table is not metrics:
@@ -201,7 +195,7 @@ def _look_at(reader: Reader, table: Table) -> Iterator[str]:
 
 
 def _find_broken_rules(reader: Reader) -> Iterator[str]:
-    """Yield a line for each rule that is broken, with the first rows by which it is."""
+    """Yield a line for each broken rule, with the first rows that break it."""
     for rule, sql in _rules_of(reader).items():
         rows = reader.rows(sql)
         found = [str(row[0]) for row in islice(rows, _SHOWN)]
@@ -211,10 +205,7 @@ def _find_broken_rules(reader: Reader) -> Iterator[str]:
 
 
 def _find_notes(reader: Reader) -> Iterator[str]:
-    """Yield a line for each study whose controller is gone, and for each of its files that changed.
-
-    Nothing is known of the files of an old study, and nothing is said of them.
-    """
+    """Yield a line for each study without its controller, and for each changed file."""
     studies = reader.studies().select("name", "state").rows()
     for name, state in studies:
         count = reader.study(name).counts().get("running", 0)

@@ -1,6 +1,7 @@
-"""The history of a study's claims: locked by a hash at launch, then every edit, refused change and look at results.
+"""The history of a study's claims: locked at launch, then edited, refused to change, or looked at.
 
-Rows are only added. The owner of a database can still change them, as any row: the hash shows that to who noted it.
+Rows are only added. The owner of a database can still change them, as any row: the hash shows that
+to whoever noted it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,7 @@ from storage.schema import claim_events, studies, trials
 
 
 def lock_claims(connection: Connection, study_id: int, space: str, version: str) -> None:
-    """Record the claims of a study's space, given its text, unless the newest record has the same ones.
-
-    The first record with a claim is called `locked`, later ones `edited`, the removal of all claims included.
-    """
+    """Record a space's claims unless the newest are the same: first `locked`, then `edited`."""
     claims = [claim.to_json() for claim in claims_of_text(space)]
     last = _find_last(connection, study_id)
     if claims != (last.claims if last else []):
@@ -29,25 +27,26 @@ def lock_claims(connection: Connection, study_id: int, space: str, version: str)
 
 
 def record_look(connection: Connection, study: str, *, command: str, version: str, results: int, request: str) -> None:
-    """Record that `command` showed results of an unfinished study with a claim, of which `results` trials had ended.
+    """Record that `command` showed `results` ended trials of an unfinished study with a claim.
 
-    It may have finished since: the request waited while a launch alone could write. Nothing is recorded if the study or
-    its claims are gone, or if the request of this id was recorded already.
+    The request may have waited while a launch alone could write. Nothing is recorded if the study
+    or its claims are gone, or if the request of this id was recorded already.
     """
     study_id = connection.scalar(select(studies.c.id).where(studies.c.name == study))
     last = None if study_id is None else _find_last(connection, study_id)
     if study_id is None or last is None or not last.claims:
         return
-    these = select(claim_events.c.number).where(claim_events.c.study_id == study_id, claim_events.c.request == request)
+    c = claim_events.c
+    these = select(c.number).where(c.study_id == study_id, c.request == request)
     if connection.execute(these).first() is None:
-        _insert(connection, study_id, "looked", last.claims, version, command=command, results=results, request=request)
+        details: dict[str, Any] = {"command": command, "results": results, "request": request}
+        _insert(connection, study_id, "looked", last.claims, version, **details)
 
 
 def record_refusal(connection: Connection, study_id: int, *, change: str, version: str) -> bool:
-    """Record that a launch or a submission was refused that would have changed the trials of a study with a claim.
+    """Record that a launch or submission was refused, as it would change a claim's trials.
 
-    More seeds after a look at results are such a change. Nothing is recorded of a study without a claim. Return whether
-    something is.
+    More seeds after a look are such a change. Return False, without a record, without claims.
     """
     last = _find_last(connection, study_id)
     if not (last and last.claims):
@@ -77,8 +76,9 @@ def _insert(
     request: str | None = None,
 ) -> None:
     own = trials.c.study_id == study_id
-    ended = select(func.count()).select_from(trials).where(own, trials.c.state.in_(TERMINAL)).scalar_subquery()
-    these = select(func.count()).select_from(claim_events).where(claim_events.c.study_id == study_id)
+    ended = select(func.count()).select_from(trials).where(own, trials.c.state.in_(TERMINAL))
+    mine = claim_events.c.study_id == study_id
+    these = select(func.count()).select_from(claim_events).where(mine)
     connection.execute(
         insert(claim_events).values(
             study_id=study_id,
@@ -87,7 +87,7 @@ def _insert(
             event=event,
             claims=claims,
             sha256=hash_claims(claims),
-            results=ended if results is None else results,
+            results=ended.scalar_subquery() if results is None else results,
             version=version,
             command=command,
             request=request,

@@ -1,4 +1,4 @@
-"""The clock of the database, by which all stored times are."""
+"""The clock of the database, which all stored times are by."""
 
 from __future__ import annotations
 

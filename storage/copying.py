@@ -1,6 +1,6 @@
-"""Whole copies: a database into one file, studies from one database into another.
+"""Copies: a whole database into one file, studies from one database into another.
 
-A study is read as of one moment, in a form that does not depend on the ids that a database gave its rows; it is
+A study is read as of one moment, in a form without the ids that a database gave its rows; it is
 written, read again and compared in one transaction, so that the target has all of it or nothing.
 """
 
@@ -30,8 +30,8 @@ from storage.row_values import read_time
 from storage.schema import KEYED_BY_STUDY, architectures, checkpoints, metrics, studies, trial_id, trials
 
 Row = dict[str, Any]
-"""Column -> value, without the ids that differ from database to database: trials go by their numbers, architectures by
-their order."""
+"""Column -> value, without the ids that differ from database to database: trials go by their
+numbers, architectures by their order."""
 
 Batch = tuple[Table, Sequence[Any]]
 """Rows of one table; of metrics tuples: number, step, name, variant, condition, value."""
@@ -47,15 +47,15 @@ class Copied:
     trials: int
     metrics: int
     new: bool
-    """Whether it was written now; otherwise the same study was there already, number by number."""
+    """True if it was written now; else the same study was there already, number by number."""
 
 
 def copy(source: str, target: str, study: str | None = None) -> Generator[Copied]:
-    """Copy the study, or every study that is not there yet, into another database, which is created or brought up.
+    """Copy a study, or each one that is not there yet, into another database, new or older.
 
-    Each study is committed before it is yielded; after a kill the same call does what is left. Raises StudyError,
-    before anything is written, if a name is taken: the one asked for, or any by another study. Raises StorageError
-    where a copy would not give the same rows; nothing is left of that study.
+    Each study is committed before it is yielded; after a kill the same call does the rest. Raises
+    StudyError, before anything is written, if a name is taken: the `study`, or any by another
+    study. Raises StorageError, and leaves nothing of a study, if its copy would differ.
     """
     with _snapshot(source) as old:
         wanted = _ids(old, study)  # before the other database is made
@@ -66,7 +66,8 @@ def copy(source: str, target: str, study: str | None = None) -> Generator[Copied
                 same = {name for name in both if not _count(old, wanted[name]).differences(_count(new, there[name]))}
             taken = sorted(both if study else both - same)
             if taken:
-                raise StudyError(f"study {taken[0]!r} exists already in {database.name}; nothing was copied")
+                problem = f"study {taken[0]!r} exists already in {database.name}"
+                raise StudyError(f"{problem}; nothing was copied")
             for name, number in wanted.items():
                 if name in same:
                     yield _summarise(name, _count(old, number), new=False)
@@ -75,10 +76,9 @@ def copy(source: str, target: str, study: str | None = None) -> Generator[Copied
 
 
 def backup(source: str, target: Path) -> Path:
-    """Write the whole database, as of one moment, to a new SQLite file; a launch may write meanwhile.
+    """Write the whole database, as of one moment, to a new SQLite file, even during a launch.
 
-    The file appears under its name when it is complete and on the disk. Raises StorageError if the file
-    exists, or cannot be written.
+    It appears when complete and on the disk. StorageError if it exists, or cannot be written.
     """
     for path in (target, Path(f"{target}-wal"), Path(f"{target}-journal")):
         if path.exists():
@@ -128,8 +128,9 @@ def _writer(url: str) -> Generator[tuple[Database, Connection]]:
 
 
 def _ids(connection: Connection, study: str | None) -> dict[str, int]:
-    """Name -> id, oldest first; StudyError if the study that is asked for is not there."""
-    found = {name: number for name, number in connection.execute(select(studies.c.name, studies.c.id).order_by("id"))}  # noqa: C416
+    """Return name -> id, oldest first; StudyError if `study` is not there."""
+    these = connection.execute(select(studies.c.name, studies.c.id).order_by("id"))
+    found = {name: number for name, number in these}  # noqa: C416
     if study is None:
         return found
     if study not in found:
@@ -144,23 +145,24 @@ def _copy_study(old: Connection, number: int, database: Database, new: Connectio
         try:
             written = _write(database, new, sent.count_rows(_rows(old, number)), kept)
         except IntegrityError as error:
-            raise StorageError(f"{database.name}: a copied row breaks a rule of the tables: {error.orig}") from error
+            problem = f"a copied row breaks a rule of the tables: {error.orig}"
+            raise StorageError(f"{database.name}: {problem}") from error
         differs = sent.differences(_count(new, written))
         if differs:
-            raise StorageError(f"{database.name}: the copy differs in {', '.join(differs)}; nothing of it was kept")
+            problem = f"the copy differs in {', '.join(differs)}; nothing of it was kept"
+            raise StorageError(f"{database.name}: {problem}")
         name = str(new.scalar(select(studies.c.name).where(studies.c.id == written)))
     return _summarise(name, sent, new=True)
 
 
 def _summarise(name: str, tally: _Tally, *, new: bool) -> Copied:
-    return Copied(name=name, trials=tally.counts.get("trials", 0), metrics=tally.counts.get("metrics", 0), new=new)
+    counts = tally.counts
+    trials, metrics = counts.get("trials", 0), counts.get("metrics", 0)
+    return Copied(name=name, trials=trials, metrics=metrics, new=new)
 
 
 class _Tally:
-    """How many rows of each table, and a checksum of them that does not depend on their order.
-
-    The two databases sort texts differently, so a checksum is the sum of the rows' hashes.
-    """
+    """The number of rows of each table, and a sum of their hashes, whatever their order."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -176,24 +178,18 @@ class _Tally:
 
     def differences(self, other: _Tally) -> list[str]:
         """Return the tables that are not the same in both."""
-        tables = sorted(self.sums.keys() | other.sums.keys())
-        return [
-            name
-            for name in tables
-            if (self.counts.get(name), self.sums.get(name)) != (other.counts.get(name), other.sums.get(name))
-        ]
+        ours, theirs = ({key: (one.counts[key], one.sums[key]) for key in one.sums} for one in (self, other))
+        return sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
 
 
 def _hash(row: Row | Sequence[Any]) -> int:
-    plain = sorted((name, _normalise(value)) for name, value in row.items()) if isinstance(row, dict) else tuple(row)
+    plain: Any = tuple(row)
+    if isinstance(row, dict):
+        # Values in the form of both databases.
+        texts = {key: canonical_json(one) for key, one in row.items() if isinstance(one, dict | list)}
+        times = {key: one.isoformat() for key, one in row.items() if isinstance(one, datetime)}
+        plain = sorted((row | texts | times).items())
     return int.from_bytes(hashlib.blake2b(repr(plain).encode(), digest_size=16).digest())
-
-
-def _normalise(value: Any) -> Any:
-    """Return a value as both databases give it."""
-    if isinstance(value, dict | list):
-        return canonical_json(value)
-    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _count(connection: Connection, study_id: int) -> _Tally:
@@ -211,15 +207,12 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
         yield studies, [_without(row, "id") for row in rows]
     for rows in _select(connection, architectures, architectures.c.study_id == study_id):
         indices |= {row["id"]: index for index, row in enumerate(rows, len(indices) - 1)}
-        yield (
-            architectures,
-            [{**_without(row, "id", "study_id"), "trial_id": row["trial_id"] - first} for row in rows],
-        )
+        learned = [_without(row, "id", "study_id") for row in rows]
+        yield architectures, [{**row, "trial_id": row["trial_id"] - first} for row in learned]
     for rows in _select(connection, trials, trials.c.study_id == study_id):
-        yield (
-            trials,
-            [{**_without(row, "id", "study_id"), "architecture_id": indices[row["architecture_id"]]} for row in rows],
-        )
+        own = [_without(row, "id", "study_id") for row in rows]
+        key = "architecture_id"
+        yield trials, [{**row, key: indices[row[key]]} for row in own]
     numbered = select((metrics.c.trial_id - first).label("number"), *list(metrics.columns)[1:])
     mine = numbered.where(metrics.c.trial_id >= first, metrics.c.trial_id < after)
     for batch in connection.execute(mine, execution_options={"yield_per": _BATCH}).partitions():
@@ -233,11 +226,9 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
 
 def _select(connection: Connection, table: Table, condition: ColumnElement[bool]) -> Iterator[list[Row]]:
     ordered = select(table).where(condition).order_by(*table.primary_key)
-    for rows in connection.execute(ordered, execution_options={"yield_per": _BATCH}).mappings().partitions():
-        yield [
-            {name: read_time(value) if isinstance(value, datetime) else value for name, value in row.items()}
-            for row in rows
-        ]
+    found = connection.execute(ordered, execution_options={"yield_per": _BATCH})
+    for rows in found.mappings().partitions():
+        yield [{k: read_time(x) if isinstance(x, datetime) else x for k, x in row.items()} for row in rows]
 
 
 def _without(row: Row, *columns: str) -> Row:
@@ -245,19 +236,21 @@ def _without(row: Row, *columns: str) -> Row:
 
 
 def _write(database: Database, connection: Connection, batches: Iterable[Batch], kept: int | None) -> int:
-    """Write a study's rows with the ids that they get in this database; return the study's."""
+    """Write a study's rows with new ids, the study's `kept` or a new one; return the study's."""
     found = iter(batches)
     _, [study] = next(found)
     own = {} if kept is None else {"id": kept}
-    study_id: int = connection.execute(insert(studies).values(**study, **own).returning(studies.c.id)).scalar_one()
+    statement = insert(studies).values(**study, **own).returning(studies.c.id)
+    study_id: int = connection.execute(statement).scalar_one()
     first = trial_id(study_id, 0)
     architecture_ids: dict[int | None, int | None] = {None: None}
-    """Index of an architecture -> the id that it has here."""
+    """Index of an architecture -> its id here."""
     for table, rows in found:
         if table is architectures:
             placed = [{**row, "study_id": study_id, "trial_id": first + row["trial_id"]} for row in rows]
-            statement = insert(architectures).returning(architectures.c.id, sort_by_parameter_order=True)
-            architecture_ids.update(enumerate(connection.scalars(statement, placed), len(architecture_ids) - 1))
+            returned = insert(architectures).returning(architectures.c.id, sort_by_parameter_order=True)
+            ids = connection.scalars(returned, placed)
+            architecture_ids.update(enumerate(ids, len(architecture_ids) - 1))
         elif table is trials:
             placed = [
                 {
@@ -272,7 +265,8 @@ def _write(database: Database, connection: Connection, batches: Iterable[Batch],
         elif table is metrics:
             database.insert_metrics(connection, [(first + number, *more) for number, *more in rows])
         elif table is checkpoints:
-            connection.execute(insert(checkpoints), [{**row, "trial_id": first + row["trial_id"]} for row in rows])
+            placed = [{**row, "trial_id": first + row["trial_id"]} for row in rows]
+            connection.execute(insert(checkpoints), placed)
         else:
             connection.execute(insert(table), [{**row, "study_id": study_id} for row in rows])
     return study_id

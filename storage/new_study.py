@@ -28,21 +28,19 @@ class NewStudy:
 
     name: str
     space: str
-    """Its YAML text."""
+    """The space's YAML text."""
     space_hash: str
     objective: Objective
     seed: int
     trials: int
-    """The number of planned trials."""
     version: str
-    """The version of Graft."""
     numerics: int
     """The version of the numerics (`workers.numerics.version`)."""
     bundles: tuple[Bundle, ...] = ()
     """The plug-ins from outside that the study runs."""
     second: SecondObjective | None = None
     data: Mapping[str, Data] = field(default_factory=dict[str, Data])
-    """The files and folders that its trials read, by the names that the space has for them."""
+    """The files and folders that its trials read, by their names in the space."""
 
     def __post_init__(self) -> None:
         """Raise StudyError for an impossible name, before a database is opened or made for it."""
@@ -52,7 +50,8 @@ class NewStudy:
 def check_name(name: str) -> None:
     """Raise StudyError unless the name fits a command line, a file name and a URL."""
     if not re.fullmatch(NAME, name):
-        raise StudyError(f"a study's name: {shorten(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
+        rule = "must be a word of letters, digits, '.', '_' and '-'"
+        raise StudyError(f"a study's name: {shorten(repr(name))} {rule}")
 
 
 def row_of(study: NewStudy) -> dict[str, Any]:
@@ -71,7 +70,8 @@ def row_of(study: NewStudy) -> dict[str, Any]:
 def insert_study(connection: Connection, row: Mapping[str, Any], bundles: Sequence[Bundle]) -> int:
     """Write a new study (`row_of`) with its plug-ins from outside and its claims; return its id."""
     times = {"created_at": Now(), "updated_at": Now()}
-    study_id = connection.execute(insert(studies).values(**row, **times).returning(studies.c.id)).scalar_one()
+    statement = insert(studies).values(**row, **times).returning(studies.c.id)
+    study_id = connection.execute(statement).scalar_one()
     sources.write(connection, study_id, bundles)
     claim_events.lock_claims(connection, study_id, row["space"], row["version"])
     return study_id

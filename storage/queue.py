@@ -1,8 +1,8 @@
 """The queue of the service: the studies that it runs, for whom and in which order.
 
-An entry is a row of `submissions` and belongs to a study that exists. People submit, pause, resume, cancel
-and reprioritise studies by requests, each done in one transaction; the service records what it does. A
-request may be made twice, because an answer was lost: the second time changes nothing.
+An entry is a row of `submissions` and belongs to a study that exists. People submit, pause, resume,
+cancel and reprioritise studies by requests, each done in one transaction; the service records its
+own steps. A request may be made twice, if an answer was lost: the second time changes nothing.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ class _OtherSpaceError(StudyError):
     """The error of a submission whose study exists with another space."""
 
     def __init__(self, study_id: int, study: str) -> None:
-        super().__init__(
-            f"study {study!r} exists already with another space; submit this one under another name (--name)"
-        )
+        problem = f"study {study!r} exists already with another space"
+        super().__init__(f"{problem}; submit this one under another name (--name)")
         self.study_id = study_id
 
 
@@ -59,11 +58,12 @@ class Queue:
     def apply(self, request: StoreRequest) -> QueueEntry:
         """Carry out a request in one transaction and return the study's entry after it.
 
-        A submission creates the study if there is none of its name. One of this name and space that ended,
-        was cancelled or never was in the queue is queued to resume. An entry that is in the queue now stays as
-        it is, even if the terms differ. Raises StudyError for a request that cannot be carried out, such as
-        the submission of another space or of a study that is in the queue for another owner, and AccessError
-        for the study of another person. `Store.carry_out` has checked the request.
+        A submission creates the study if there is none of its name. A study of this name and space
+        that ended, was cancelled or never was in the queue is queued to resume. An entry that is in
+        the queue now stays as it is, even if the terms differ. Raises StudyError for a request that
+        cannot be carried out, such as the submission of another space or of a study that is in the
+        queue for another owner, and AccessError for the study of another person. `Store.carry_out`
+        has checked the request.
         """
 
         def act(connection: Connection) -> QueueEntry:
@@ -82,10 +82,10 @@ class Queue:
             return self._session.transact(act)
         except _OtherSpaceError as refusal:
             values = {"change": "another space", "version": request.row["version"]}
-            study_id = refusal.study_id
-            self._session.transact(lambda connection: claim_events.record_refusal(connection, study_id, **values))
+            record, study_id = claim_events.record_refusal, refusal.study_id
+            self._session.transact(lambda connection: record(connection, study_id, **values))
             raise
-        except IntegrityError:  # another process submitted the same study meanwhile: the second try finds it
+        except IntegrityError:  # another process submitted the study: the second try finds it
             return self._session.transact(act)
 
     def check_holder(self, request: StoreRequest) -> None:
@@ -93,12 +93,13 @@ class Queue:
 
         def check(connection: Connection) -> None:
             _check_role(connection, request)
-            owners = select(submissions.c.owner).join(studies, studies.c.id == submissions.c.study_id)
+            owners = select(submissions.c.owner)
+            owners = owners.join(studies, studies.c.id == submissions.c.study_id)
             _check_owner(request, connection.scalar(owners.where(studies.c.name == request.study)))
 
         self._session.transact(check)
 
-    # -------------------------------------------------------------------------------- records of the service
+    # -- records of the service ------------------------------------------------------------------
 
     def note_start(self, study_id: int) -> None:
         """Record that the service has begun to run a study."""
@@ -120,7 +121,8 @@ class Queue:
 
     def _note(self, study_id: int, states: tuple[QueueState, ...], **values: Any) -> None:
         """Write values to a study's entry if its state is one of `states`."""
-        write = update(submissions).where(submissions.c.study_id == study_id, submissions.c.state.in_(states))
+        c = submissions.c
+        write = update(submissions).where(c.study_id == study_id, c.state.in_(states))
         self._session.transact(lambda connection: connection.execute(write.values(values)))
 
 
@@ -153,9 +155,8 @@ def _submit(connection: Connection, request: StoreRequest) -> None:
     if known and known.state in OPEN:  # submitting is idempotent: the entry stays as it is
         if known.owner != request.terms.owner:
             whose = known.owner or "nobody"
-            raise StudyError(
-                f"study {request.study!r} is in the queue already ({known.state}), of {whose}; submit another name"
-            )
+            place = f"is in the queue already ({known.state}), of {whose}"
+            raise StudyError(f"study {request.study!r} {place}; submit another name")
         return
     _check_room(connection, request, request.terms.owner)
     study_id = known.id if known else insert_study(connection, request.row, request.bundles)
@@ -171,7 +172,7 @@ def _submit(connection: Connection, request: StoreRequest) -> None:
         "ended_at": None,
     }
     if known and known.state:
-        # Only the entry read above: on a server another person may have submitted the study meanwhile.
+        # Only the entry read above: another person may have submitted the study meanwhile.
         statement = update(submissions).where(c.study_id == study_id, c.request == known.request)
         if not connection.execute(statement.values(entry)).rowcount:
             _submit(connection, request)
@@ -194,7 +195,8 @@ def _check_room(connection: Connection, request: StoreRequest, owner: str) -> No
     c = submissions.c
     query = select(func.count()).select_from(submissions).where(c.owner == owner, c.state.in_(OPEN))
     if (count := connection.execute(query).scalar_one()) >= request.most_open:
-        raise StudyError(f"{owner} has {count} studies in the queue, as many as a person may have here; cancel one")
+        most = f"{owner} has {count} studies in the queue, as many as a person may have here"
+        raise StudyError(f"{most}; cancel one")
 
 
 def _change(connection: Connection, request: StoreRequest) -> None:
@@ -207,14 +209,14 @@ def _change(connection: Connection, request: StoreRequest) -> None:
     )
     known = connection.execute(query.with_for_update(of=submissions)).one_or_none()
     if known is None:
-        names = connection.scalars(select(studies.c.name).join(submissions).where(c.state.in_(OPEN)))
-        choices = shorten(", ".join(names))
-        raise StudyError(
-            f"study {request.study!r} is not in the queue; {f'there are {choices}' if choices else 'it is empty'}"
-        )
+        names = select(studies.c.name).join(submissions).where(c.state.in_(OPEN))
+        choices = shorten(", ".join(connection.scalars(names)))
+        there = f"there are {choices}" if choices else "it is empty"
+        raise StudyError(f"study {request.study!r} is not in the queue; {there}")
     _check_owner(request, known.owner)
     if known.state not in _ALLOWED_IN[request.action]:
-        raise StudyError(f"study {request.study!r} is {known.state}: there is nothing to {request.action}")
+        state = f"study {request.study!r} is {known.state}"
+        raise StudyError(f"{state}: there is nothing to {request.action}")
     statement = update(submissions).where(c.study_id == known.study_id)
     if request.action == "reprioritise":
         connection.execute(statement.values(priority=request.terms.priority))

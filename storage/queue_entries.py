@@ -37,24 +37,22 @@ class QueueEntry:
     share: float
     """Its fair share of the service's lanes, a number of lanes."""
     trials: int
-    """The number of planned trials."""
     seed: int
     submitted_at: datetime
-    """In UTC, as the other times."""
+    """The time in UTC, as the other times."""
     started_at: datetime | None
     ended_at: datetime | None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Return the entry of these values; times may be texts, as in JSON and SQLite's rows."""
-        times: dict[str, Any] = {
-            name: read_time(value) for name, value in values.items() if name.endswith("_at") and value is not None
-        }
+        given = [name for name, one in values.items() if name.endswith("_at") and one is not None]
+        times: dict[str, Any] = {name: read_time(values[name]) for name in given}
         return cls(**{**values, **times})
 
     @property
     def is_open(self) -> bool:
-        """Whether the service runs the study, or may run it later."""
+        """True if the service runs the study, or may run it later."""
         return self.state in OPEN
 
 
@@ -70,11 +68,7 @@ class StrangeEntry:
 
 
 def read_entries(connection: Connection) -> list[QueueEntry]:
-    """Return all entries: first those that are open, by priority class and by when they were submitted, then the
-    newest.
-
-    Raises RowError for a row that was edited by hand.
-    """
+    """Return the open entries in order, then the newest others; RowError for a hand-edited row."""
     entries, strange = read_sound_entries(connection)
     if strange:
         raise RowError(f"a row is not what Graft writes: {strange[0].fault}")
@@ -82,14 +76,15 @@ def read_entries(connection: Connection) -> list[QueueEntry]:
 
 
 def read_sound_entries(connection: Connection, study: str | None = None) -> tuple[list[QueueEntry], list[StrangeEntry]]:
-    """Read the queue as `read_entries`, apart from impossible rows; `study`: of one alone."""
+    """Return the entries as `read_entries` does, all or a study's, and apart impossible rows."""
     c = submissions.c
     # As the driver has them: SQLAlchemy raises an error for a time that is none.
     query = select(*(type_coerce(column, NullType()) for column in _ENTRY.values()))
     query = query.select_from(submissions.join(studies, studies.c.id == c.study_id))
     query = query if study is None else query.where(studies.c.name == study)
     open_first = case((c.state.in_(OPEN), 0), else_=1)
-    rows = connection.execute(query.order_by(open_first, c.priority.desc(), c.submitted_at, c.study_id)).all()
+    query = query.order_by(open_first, c.priority.desc(), c.submitted_at, c.study_id)
+    rows = connection.execute(query).all()
     broken = find_broken_columns([*_ENTRY.values()], rows)
     sound, strange = list[QueueEntry](), list[StrangeEntry]()
     for row in rows:

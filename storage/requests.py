@@ -1,7 +1,7 @@
 """Requests to the process that writes a database, which is this one if no other does.
 
-One process at a time writes a SQLite file: while another does, a request is left in the file's mailbox. PostgreSQL
-takes several writers and has no mailbox.
+One process at a time writes a SQLite file: while another does, a request is left in the file's
+mailbox. PostgreSQL takes several writers and has no mailbox.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from storage.store import open_store
 from storage.store_request import REVOCATION, StoreRequest
 
 _ANSWER_SECONDS = 10.0
-"""How long a request waits for an answer of the process that writes the database."""
+"""Seconds that a request waits for an answer of the process that writes the database."""
 
 
 def request_queue(url: str, request: StoreRequest) -> QueueEntry | None:
     """Have a request to the queue carried out and return the study's entry after it.
 
-    This process does it, or the service where that alone may write. Returns None if the process that writes
-    does not answer, as one that is no service never does: the request is durable, and the next process
-    that takes requests carries it out. Raises StudyError for a request that cannot be carried out.
+    This process does it, or the service if that alone may write. Returns None if the process that
+    writes does not answer, as one that is no service never does: the request is durable, and the
+    next process that takes requests carries it out. Raises StudyError if it cannot be done.
     """
     database = find_database(url)
     if database.mailbox is None:
@@ -49,10 +49,7 @@ def annotate_study(url: str, study: str, **values: str | Sequence[str] | Sequenc
 
 
 def record_look(url: str, study: str, command: str, version: str, results: int) -> None:
-    """Record that `command` shows results of an unfinished study with a claim; `results` trials have ended.
-
-    Where another process alone may write, a durable request is posted for the next one that takes requests.
-    """
+    """Record that `command` showed `results` ended trials of a study before its claim's end."""
     row = {"command": command, "version": version, "results": results}
     request = StoreRequest(action="look", study=study, row=row)
     database = find_database(url)
@@ -66,10 +63,11 @@ def record_look(url: str, study: str, command: str, version: str, results: int) 
 
 
 def reveal_study(url: str, study: str, *, person: str, version: str, by: str | None = None) -> None:
-    """Record that a person opens the test results of a finished study; a running service writes the record.
+    """Record that a person opens the test results of a finished study.
 
-    `by` is the token on whose behalf they are opened, None for a person who may change every study. Raises
-    StudyError as `test_sets.reveal` and `request_service` do, AccessError for another person's study.
+    A running service writes the record. `by` is the token on whose behalf they are opened, None for
+    a person who may change every study. Raises StudyError as `test_sets.reveal` and
+    `request_service` do, AccessError for another person's study.
     """
     row = {"person": person, "version": version}
     request_service(url, StoreRequest(action="reveal", study=study, row=row, by=by))
@@ -84,29 +82,29 @@ def take_waiting_requests(url: str) -> None:
 
 
 def request_service(url: str, request: StoreRequest) -> None:
-    """Have a request of any action carried out by this process, or by the service where that alone may write.
+    """Have a request of any action carried out by this process, or by a service that alone writes.
 
-    Raises StudyError for a request that cannot be carried out, if the service does not answer, or if a
-    process that is no service is the only one that may write.
+    Raises StudyError if it cannot be done, or if the one process that may write does not do it.
     """
     request.check()
     database = find_database(url)
     is_served = False
     if database.mailbox is not None:
-        with suppress(StorageError), open_reader(url) as reader:  # it may not exist yet, or have an older schema
+        # It may not exist yet, or have an older schema.
+        with suppress(StorageError), open_reader(url) as reader:
             is_served = reader.service() is not None
     if database.mailbox is None or not is_served:
         with open_store(url) as store:
             store.carry_out(request)
     elif not _send(url, database, database.mailbox, request):
-        raise StudyError(f"the service of {database.name} does not answer; it does what was asked when it does")
+        problem = f"the service of {database.name} does not answer"
+        raise StudyError(f"{problem}; it does what was asked when it does")
 
 
 def revoke_token(url: str, name: str) -> bool:
     """Revoke a token at once; return whether the revocation is in the database already.
 
-    Where another process alone may write, the token is void from the moment at which the request is posted.
-    Raises StudyError if there is no such token.
+    It is void from its request on, which may wait for a process. StudyError if it is unknown.
     """
     database = find_database(url)
     request = StoreRequest(action="revoke_token", study=name)
@@ -122,38 +120,27 @@ def revoke_token(url: str, name: str) -> bool:
 
 
 def _send(url: str, database: Database, mailbox: Mailbox, request: StoreRequest, mark: str = "") -> bool:
-    """Post a request, its name ending in `mark`, and wait; return whether it was answered in time.
-
-    Raises StudyError for a request that was refused.
-    """
+    """Post a request; return True if it is answered in time, or raise StudyError if refused."""
     with database.readable_errors():
         name = mailbox.post(request.to_json(), mark)
+    give_up = time.monotonic() + _ANSWER_SECONDS
     try:
-        if not _await_answer(url, mailbox, name):
-            return False
+        while mailbox.is_pending(name):
+            try:
+                # If no other process writes the database, this one carries out the request.
+                with open_store(url) as store:
+                    store.take_requests()
+            except StudyError:
+                if time.monotonic() > give_up:
+                    return False
+                time.sleep(_ANSWER_SECONDS / 100)
     except BaseException:
-        if not mark:  # the caller is told that it was not done: withdraw it; a revocation holds all the same
+        # Withdraw it, as the caller is told that it was not done; a revocation holds all the same.
+        if not mark:
             mailbox.settle(name)
         raise
     if refusal := mailbox.refusal(name):
         raise StudyError(refusal)
-    return True
-
-
-def _await_answer(url: str, mailbox: Mailbox, name: str) -> bool:
-    """Wait until a request is no longer pending; return False if `_ANSWER_SECONDS` go by before that.
-
-    If no other process writes the database, this one carries out the request.
-    """
-    give_up = time.monotonic() + _ANSWER_SECONDS
-    while mailbox.is_pending(name):
-        try:
-            with open_store(url) as store:
-                store.take_requests()
-        except StudyError:
-            if time.monotonic() > give_up:
-                return False
-            time.sleep(_ANSWER_SECONDS / 100)
     return True
 
 

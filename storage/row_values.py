@@ -1,4 +1,4 @@
-"""Values of a database: their times, and whether Graft wrote each: people edit rows by hand."""
+"""Values of a database: their times, and a check for rows that people edited by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy import JSON, Boolean, Column, DateTime, Double, Integer
 
 _TIME = re.compile(r"\d{4}-(0\d|1[0-2])-([0-2]\d|3[01]) ([01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}")
 _LEAST: Mapping[str, float] = {"submissions.priority": -math.inf, "submissions.max_lanes": 1}
-"""Whole numbers that may be less than 0, or must be more."""
+"""The least value of whole numbers, if it is not 0."""
 _ABOVE_ZERO = {"submissions.weight"}
 _LISTS: Mapping[str, set[type]] = {
     "studies.tags": {str},
@@ -22,18 +22,18 @@ _LISTS: Mapping[str, set[type]] = {
     "changes.differences": {list},
     "claim_events.claims": {dict},
 }
-"""JSON columns that hold a list -> of what; all others hold an object."""
+"""JSON columns that hold a list -> the types of its items; all others hold an object."""
 _ANY_JSON = {"checkpoints.past", "checkpoints.known"}
 _OBJECTS: Mapping[str, set[type]] = {
     "trials.params": {bool, int, float, str},
     "trials.draws": {bool, int, float},
     "trials.constraints": {bool, int, float, type(None)},
 }
-"""JSON columns that hold an object of plain values -> of which types."""
+"""JSON columns that hold an object of plain values -> their types."""
 _SECTIONS = ("task", "model", "optimizer", "training")
-"""What each configuration has."""
+"""Sections that each configuration has."""
 _LONGEST = 40
-"""Characters of a value that are shown."""
+"""The most characters of a value that are shown."""
 _decode = json.JSONDecoder().decode
 
 
@@ -46,7 +46,7 @@ def read_time(value: str | datetime) -> datetime:
 def find_broken_columns(columns: Sequence[Column[Any]], rows: Sequence[Sequence[Any]]) -> list[Column[Any]]:
     """Return the columns in which some row has a value that Graft does not write.
 
-    Of many rows a column is looked at as a whole: value by value it takes four times as long.
+    A column is looked at as a whole: value by value takes four times as long.
     """
     by_column = zip(columns, zip(*rows, strict=True), strict=True) if rows else ()
     return [column for column, values in by_column if find_broken_rule(column, values)]
@@ -57,7 +57,8 @@ def describe_value(column: Column[Any], key: Mapping[str, Any], value: Any, rule
     row = ", ".join(f"{name} {one}" for name, one in key.items())
     shown = repr(value)
     shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
-    return f"{column.name} in the row of {column.table.name} with {row} is {shown}; it must be {rule}"
+    place = f"{column.name} in the row of {column.table.name} with {row}"
+    return f"{place} is {shown}; it must be {rule}"
 
 
 def find_broken_rule(column: Column[Any], values: Sequence[Any]) -> str | None:
@@ -78,12 +79,14 @@ def find_broken_rule(column: Column[Any], values: Sequence[Any]) -> str | None:
         return None if are_times else "a time such as 2026-01-31 12:00:00.000000"
     if isinstance(kind, Integer):
         least = _LEAST.get(name, 0)
-        are_whole = types <= {int, bool} and min(values, default=least) >= least
-        return None if are_whole else "a whole number" + (f", {least} or more" if math.isfinite(least) else "")
+        if types <= {int, bool} and min(values, default=least) >= least:
+            return None
+        return "a whole number" + (f", {least} or more" if math.isfinite(least) else "")
     if isinstance(kind, Double):
         are_finite = types <= {int, float} and all(map(math.isfinite, values))
-        are_finite = are_finite and (name not in _ABOVE_ZERO or min(values, default=1) > 0)
-        return None if are_finite else "a finite number" + (" above 0" if name in _ABOVE_ZERO else "")
+        if are_finite and (name not in _ABOVE_ZERO or min(values, default=1) > 0):
+            return None
+        return "a finite number" + (" above 0" if name in _ABOVE_ZERO else "")
     return None if types <= {str} else "a text"
 
 
@@ -99,7 +102,8 @@ def _is_time(text: Any) -> bool:
 
 def _broken_json(name: str, text: Any, *, may_be_null: bool) -> str | None:
     try:
-        value: Any = _decode(text) if isinstance(text, str) else text  # the driver of PostgreSQL has decoded it
+        # The driver of PostgreSQL has decoded it.
+        value: Any = _decode(text) if isinstance(text, str) else text
     except (ValueError, RecursionError):
         return "JSON"
     if name in _ANY_JSON or (value is None and may_be_null):
@@ -111,6 +115,6 @@ def _broken_json(name: str, text: Any, *, may_be_null: bool) -> str | None:
         return "a JSON object"
     if name in _OBJECTS and not set(map(type, value.values())) <= _OBJECTS[name]:
         return "a JSON object of plain values"
-    if name == "trials.config" and not {type(value.get(section)) for section in _SECTIONS} <= {dict}:
+    if name == "trials.config" and any(type(value.get(one)) is not dict for one in _SECTIONS):
         return f"a JSON object with the sections {', '.join(_SECTIONS)}"
     return None

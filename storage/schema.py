@@ -1,24 +1,25 @@
 """The tables of a Graft database: a contract for people who query it with SQL.
 
 studies        one row per launched space
-trials         one row per trial; id = study_id * 10^9 + number, so a trial's id needs no look-up and no sequence
-metrics        one row per number of a report, primary key (trial_id, step, name, variant, condition)
+trials         one row per trial; id = study_id * 10^9 + number, so that it needs no look-up
+metrics        one row per number of a report, by (trial_id, step, name, variant, condition)
 architectures  frozen spline non-linearities found by stage one
-checkpoints    where the state of a running trial is stored, the two newest of each
-workers        each worker: when it was last seen, until when its lease runs, and how full its lanes were
-sources        the files of a study's plug-ins from outside, which it runs whatever became of them on a disk
-fingerprints   what determined the numbers of a study's trials beside their configurations: code, torch, processor
-changes        what was changed in a study's space after it was launched, each with the space before it
-claim_events   the claims about a study's arms: locked at its launch, edited, looked at before its end, not extended
+checkpoints    the files with the state of a running trial, the two newest of each
+workers        each worker: when it was last seen, its lease, and how full its lanes were
+sources        the files of a study's plug-ins from outside, which it runs without the disk
+fingerprints   conditions of trials' numbers beside their configurations: code, torch, processor
+changes        changes of a study's space after its launch, each with the space before it
+claim_events   the claims about a study's arms: locked, edited, looked at, refused to change
 test_results   metrics of trials on their test sets, sealed until their study is revealed
 reveals        when the test results of a study were opened, and by whom
 trial_notes    stars, tags and notes of trials, for those that have any
 submissions    the queue of the service: the studies that it is to run, for whom, and why one waits
-tokens         who may reach the service over HTTP, in which role
+tokens         tokens of people who use the service over HTTP, with their roles
 
-A change here needs a new file in storage/migrations/versions and the next VERSION, and a new column stands last in its
-table, where a migration puts it: a new database is made from these tables, and a test compares the two ways.
-Times are UTC and come from the database's own clock. A number that is not finite is stored as NULL.
+A change here needs a new file in storage/migrations/versions and the next VERSION, and a new column
+stands last in its table, where a migration puts it: a new database is made from these tables, and a
+test compares the two ways. Times are UTC and come from the database's own clock. A number that is
+not finite is stored as NULL.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ metadata = MetaData(
     }
 )
 
-_Identifier = BigInteger().with_variant(Integer, "sqlite")  # SQLite's rowid alias must be spelled INTEGER
+# SQLite's rowid alias must be spelled INTEGER.
+_Identifier = BigInteger().with_variant(Integer, "sqlite")
 _Time = DateTime(timezone=True)
 _HAS_ERROR = text("error IS NOT NULL")
 
@@ -83,16 +85,16 @@ studies = Table(
     Column("version", Text, nullable=False),
     Column("created_at", _Time, nullable=False),
     Column("updated_at", _Time, nullable=False),
-    Column("steps", BigInteger, nullable=False, server_default=text("0")),  # trained by the trials that ended
-    Column("fence", BigInteger, nullable=False, server_default=text("0")),  # counts the controllers that it had
+    Column("steps", BigInteger, nullable=False, server_default=text("0")),  # of ended trials
+    Column("fence", BigInteger, nullable=False, server_default=text("0")),  # counts controllers
     Column("checkpoints", Text),  # where they go: a folder, a URL, or `none`
-    Column("numerics", Integer, nullable=False, server_default=text("1")),  # workers.numerics.version at its start
+    Column("numerics", Integer, nullable=False, server_default=text("1")),  # version at its start
     Column("checkpoint_folder", Text),  # the study's own below that; NULL: by its name and space
     Column("note", Text, nullable=False, server_default=text("''")),
     Column("tags", JSON, nullable=False, server_default=text("'[]'")),  # sorted words
     Column("archived", Boolean(create_constraint=False), nullable=False, server_default=false()),
     Column("second_objective", Text),  # with its direction: `minimize model.width`
-    Column("data", JSON(none_as_null=True)),  # file -> its versions, the last one in use; NULL: not known
+    Column("data", JSON(none_as_null=True)),  # file -> its versions, last in use; NULL: unknown
     CheckConstraint("direction IN ('minimize', 'maximize')", name="direction"),
     CheckConstraint("state IN ('running', 'stopped', 'finished', 'failed')", name="state"),
 )
@@ -102,7 +104,7 @@ architectures = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("study_id", ForeignKey("studies.id"), nullable=False),
-    Column("trial_id", _Identifier, nullable=False),  # no foreign key: trials already refer to architectures
+    Column("trial_id", _Identifier, nullable=False),  # no key: trials refer to architectures
     Column("task", Text, nullable=False),
     Column("component", Text, nullable=False),
     Column("low", Double, nullable=False),
@@ -137,20 +139,21 @@ trials = Table(
     Column("params", JSON, nullable=False),
     Column("draws", JSON, nullable=False),
     Column("config", JSON, nullable=False),
-    Column("parent", BigInteger),  # number of the trial whose state it took over, and the step at which it did
+    Column("parent", BigInteger),  # number of the trial whose state it took over, at a step
     Column("parent_step", BigInteger),
-    Column("deaths", BigInteger, nullable=False, server_default=text("0")),  # `crashes`, since its last checkpoint
-    Column("step_kind", Text),  # what computed its steps: `native AVX2`; with commas if it moved to other machines
-    Column("fingerprint", Integer),  # number of a row of fingerprints of its study; NULL before the first report
-    Column("second_objective", Double),  # of the validation that gives the objective, as the constraints are
-    Column("constraints", JSON(none_as_null=True)),  # each with how far the trial is beyond its bound; broken above 0
-    Column("feasible", Boolean(create_constraint=False)),  # NULL: the space has no constraints, or nothing tells
-    Column("ended", BigInteger),  # counts the ends of trials of the study, which no clock that is set back disorders
+    Column("deaths", BigInteger, nullable=False, server_default=text("0")),  # `crashes`
+    Column("step_kind", Text),  # `native AVX2`; several with commas if it moved between machines
+    Column("fingerprint", Integer),  # number of a row of fingerprints; NULL before a report
+    Column("second_objective", Double),  # of the objective's validation, as the constraints are
+    Column("constraints", JSON(none_as_null=True)),  # excess over each bound; broken above 0
+    Column("feasible", Boolean(create_constraint=False)),  # NULL: no constraints, or unknown
+    Column("ended", BigInteger),  # counts the ends of trials of the study, whatever the clocks
     UniqueConstraint("study_id", "number"),
     CheckConstraint("state IN ('queued', 'running', 'finished', 'pruned', 'diverged', 'failed')", name="state"),
     CheckConstraint("objective IS NULL OR state IN ('finished', 'pruned')", name="objective"),
     Index(None, "study_id", "state"),
-    Index(None, "study_id", "objective", "number", "second_objective", "feasible"),  # all that a ranking reads
+    # All that a ranking reads.
+    Index(None, "study_id", "objective", "number", "second_objective", "feasible"),
     Index(None, "study_id", "finished_at", "started_at"),
     Index(None, "study_id", "ended"),
     Index("ix_trials_error", "study_id", "number", sqlite_where=_HAS_ERROR, postgresql_where=_HAS_ERROR),
@@ -177,8 +180,8 @@ checkpoints = Table(
     Column("path", Text, nullable=False),
     Column("place", BigInteger, nullable=False),  # row of the trial in the file
     Column("sha256", Text, nullable=False),
-    Column("past", JSON, nullable=False),  # what the study's history must know of the reports up to here
-    Column("known", JSON, nullable=False),  # what the controller must
+    Column("past", JSON, nullable=False),  # what the study's history must know of the reports
+    Column("known", JSON, nullable=False),  # what the controller must know
     Column("created_at", _Time, nullable=False),
 )
 
@@ -195,7 +198,7 @@ workers = Table(
     Column("lease_until", _Time),
     Column("steps", BigInteger, nullable=False, server_default=text("0")),
     Column("room", BigInteger, nullable=False, server_default=text("0")),
-    Column("log", Text, nullable=False, server_default=text("''")),  # where what it says of itself can be read
+    Column("log", Text, nullable=False, server_default=text("''")),  # path of its log file
 )
 
 sources = Table(
@@ -217,15 +220,15 @@ fingerprints = Table(
     metadata,
     Column("study_id", ForeignKey("studies.id"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("previous", Integer),  # of the trials' earlier steps, where trials were resumed under another fingerprint
+    Column("previous", Integer),  # row of the earlier steps of trials that were resumed
     Column("numerics", Integer, nullable=False),
-    Column("version", Text),  # of Graft; here and below NULL is unknown: made by a Graft that did not note it
+    Column("version", Text),  # of Graft; here and below NULL is unknown, of an older Graft
     Column("code", Text),  # SHA-256 of the files of Graft that compute, 16 digits
     Column("torch", Text),
     Column("processor", Text),
     Column("compiler", Text),  # of native steps; empty for others
     Column("step_kind", Text),
-    Column("sources", JSON, nullable=False),  # plug-in -> SHA-256 of its files, 16 digits; those that trials have used
+    Column("sources", JSON, nullable=False),  # plug-in that trials used -> SHA-256, 16 digits
     Column("created_at", _Time, nullable=False),
 )
 
@@ -237,7 +240,7 @@ changes = Table(
     Column("created_at", _Time, nullable=False),
     Column("version", Text, nullable=False),  # of Graft
     Column("trials", BigInteger, nullable=False),  # how many had been started
-    Column("differences", JSON, nullable=False),  # paths of the space, each with its value before and after
+    Column("differences", JSON, nullable=False),  # paths, each with its value before and after
     Column("space", Text, nullable=False),  # before the change
 )
 
@@ -248,13 +251,11 @@ claim_events = Table(
     Column("number", Integer, primary_key=True),
     Column("created_at", _Time, nullable=False),
     Column("event", Text, nullable=False),
-    Column("claims", JSON, nullable=False),  # those of the study from then on, each with its arms, metric and rule
+    Column("claims", JSON, nullable=False),  # those from then on, with arms, metric and rule
     Column("sha256", Text, nullable=False),  # of the claims as JSON with sorted keys and no spaces
     Column("results", BigInteger, nullable=False),  # trials of the study that had ended
     Column("version", Text, nullable=False),  # of Graft
-    Column(
-        "command", Text, nullable=False
-    ),  # that showed results before the end; what a refused change would have done
+    Column("command", Text, nullable=False),  # that showed results, or the refused change
     Column("request", Text),  # made by who looked, so that a second sending is recognised
     CheckConstraint("event IN ('locked', 'edited', 'looked', 'refused')", name="event"),
 )
@@ -265,7 +266,7 @@ test_results = Table(
     Column("study_id", ForeignKey("studies.id"), primary_key=True),
     Column("number", Integer, primary_key=True),  # of a trial
     Column("step", BigInteger, primary_key=True),
-    Column("sealed", Text, nullable=False),  # its metrics on its test sets, not to be read before the study is revealed
+    Column("sealed", Text, nullable=False),  # its metrics on its test sets, until a reveal
 )
 
 reveals = Table(
@@ -293,7 +294,7 @@ submissions = Table(
     "submissions",
     metadata,
     Column("study_id", ForeignKey("studies.id"), primary_key=True, autoincrement=False),
-    Column("request", Text, nullable=False),  # made by who submitted it, so that a second sending is recognised
+    Column("request", Text, nullable=False),  # so that a second sending is recognised
     Column("owner", Text, nullable=False),
     Column("priority", Integer, nullable=False),  # a higher class has lanes before a lower one
     Column("weight", Double, nullable=False),  # its share among studies of its class
@@ -314,7 +315,7 @@ tokens = Table(
     Column("id", Integer, primary_key=True),
     Column("name", Text, nullable=False, unique=True),  # for people, and for the log
     Column("role", Text, nullable=False),  # each may do what the ones before it may
-    Column("digest", Text, nullable=False, unique=True),  # SHA-256 of the token, which is kept nowhere
+    Column("digest", Text, nullable=False, unique=True),  # SHA-256 of the token
     Column("created_at", _Time, nullable=False),
     Column("revoked_at", _Time),
     Column("expires_at", _Time),  # NULL: never
@@ -322,7 +323,8 @@ tokens = Table(
 )
 
 
-KEYED_BY_STUDY = [table for table in metadata.tables.values() if "study_id" in table.primary_key.columns]
+_TABLES = metadata.tables.values()
+KEYED_BY_STUDY = [table for table in _TABLES if "study_id" in table.primary_key.columns]
 """The tables whose primary key begins with the id of a study."""
 
 

@@ -16,11 +16,11 @@ from storage.schema import sources
 
 
 class StoredBundle(NamedTuple):
-    """A bundle of a study, and what took its place."""
+    """A bundle of a study, and its successor."""
 
     number: int
     successor: int | None
-    """None: it is what the study runs."""
+    """None if the study runs this bundle."""
     bundle: Bundle
 
 
@@ -50,7 +50,8 @@ def write(connection: Connection, study_id: int, bundles: Sequence[Bundle], firs
 
 def add(connection: Connection, study_id: int, bundles: Sequence[Bundle]) -> None:
     """Write bundles beside those that the study has."""
-    highest = connection.scalar(select(func.max(sources.c.bundle)).where(sources.c.study_id == study_id))
+    newest = select(func.max(sources.c.bundle)).where(sources.c.study_id == study_id)
+    highest = connection.scalar(newest)
     write(connection, study_id, bundles, 0 if highest is None else highest + 1)
 
 
@@ -78,18 +79,16 @@ def choose(stored: Sequence[StoredBundle], digests: Collection[str]) -> list[Bun
 
 
 def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[StoredBundle]:
-    """Yield the bundles of a study's rows, which come in the order of bundles and modules.
-
-    Raises RowError for a text that is not the one that was stored.
-    """
-    for (number, successor), files in groupby(rows, key=lambda row: (row["bundle"], row["successor"])):
+    """Yield the bundles of ordered rows; RowError for a text that is not the stored one."""
+    ordered = groupby(rows, key=lambda row: (row["bundle"], row["successor"]))
+    for (number, successor), files in ordered:
         found, members = list[Source](), list[Member]()
         for row in files:
-            source = Source(
-                module=row["module"], path=row["path"], text=row["text"], is_package=bool(row["is_package"])
-            )
+            path, is_package = row["path"], bool(row["is_package"])
+            source = Source(module=row["module"], path=path, text=row["text"], is_package=is_package)
             if source.sha256 != row["sha256"]:
-                raise RowError(f"the stored source of {source.path} has another SHA-256 than was stored with it")
+                problem = "has another SHA-256 than was stored with it"
+                raise RowError(f"the stored source of {path} {problem}")
             found.append(source)
             plugins = json.loads(row["plugins"])
             members += [Member(**one, module=source.module) for one in plugins]

@@ -1,7 +1,7 @@
-"""The writing end of a database: a `Store` creates and edits studies, takes control of them, and carries out requests.
+"""The writing end of a database: a `Store` creates, edits and controls studies.
 
-A process that controls a study is the only one that may write it; `control.controlled_study` has what its
-controller then writes. Processes that cannot write leave requests (`requests`).
+A process that controls a study is the only one that may write it; `control.controlled_study` has
+the writes of its controller. Processes that cannot write leave requests (`requests`).
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ _MESSAGE_FAULTS = (DataError, IntegrityError, InterfaceError, ProgrammingError, 
 
 
 def open_store(url: str) -> Store:
-    """Open a database for writing; create it, or migrate it to this code's schema, where needed.
-
-    Raises StorageError if it cannot be written safely, StudyError if another process is writing it.
-    """
+    """Open a database for writing, new or migrated; StorageError, or StudyError if it is taken."""
     database = find_database(url)
     store = Store(database, database.writer())
     try:
@@ -81,15 +78,14 @@ class Store:
         self._session.transact(lambda connection: migrations.upgrade(connection, self._database))
 
     def create_study(self, study: NewStudy) -> int:
-        """Write a new study in state `stopped`, with its plug-ins from outside, and return its id.
-
-        Raises StudyError if the name is taken, or if `new_study.check_name` refuses it.
-        """
+        """Write a new, stopped study and return its id; StudyError if its name is taken or bad."""
         check_name(study.name)
         try:
-            return self._session.transact(lambda connection: insert_study(connection, row_of(study), study.bundles))
+            row = row_of(study)
+            return self._session.transact(lambda one: insert_study(one, row, study.bundles))
         except IntegrityError:
-            raise StudyError(f"study {study.name!r} exists already; resume it, or choose another name") from None
+            problem = f"study {study.name!r} exists already"
+            raise StudyError(f"{problem}; resume it, or choose another name") from None
 
     def replace_study(self, study_id: int, study: NewStudy) -> int:
         """Replace a study and return the new id; raises StudyError if another process runs it."""
@@ -113,18 +109,18 @@ class Store:
 
     def annotate_trials(self, study_id: int, numbers: Sequence[int], **values: Any) -> None:
         """Write notes of trials, as `trial_notes.write` does; another process may run the study."""
-        self._session.transact(lambda connection: trial_notes.write(connection, study_id, numbers, **values))
+        write = trial_notes.write
+        self._session.transact(lambda one: write(one, study_id, numbers, **values))
 
     def record_refusal(self, study_id: int, change: str, version: str) -> bool:
         """Record a refused change (`claim_events.record_refusal`); the study may run."""
-        values = {"change": change, "version": version}
-        return self._session.transact(lambda connection: claim_events.record_refusal(connection, study_id, **values))
+        values, record = {"change": change, "version": version}, claim_events.record_refusal
+        return self._session.transact(lambda one: record(one, study_id, **values))
 
     def replace_bundles(self, study_id: int, fresh: Mapping[int, Bundle]) -> None:
-        """Write new versions of plug-ins; `fresh` maps the number of each replaced bundle to the new one.
+        """Write new versions of plug-ins, by the numbers of the bundles that they replace.
 
-        The replaced bundles stay, for the trials that used them. Raises StudyError if another process runs
-        the study.
+        Replaced ones stay, for their trials. StudyError if another process runs the study.
         """
 
         def act(connection: Connection) -> int:
@@ -135,18 +131,15 @@ class Store:
 
     def add_data(self, study_id: int, data: Mapping[str, Data]) -> None:
         """Record files that a study's trials read, if their names are new; the study may run."""
+        fresh = {name: [file.to_json()] for name, file in data.items()}
 
         def act(connection: Connection) -> None:
-            known = _read_data(connection, study_id)
-            _write_data(connection, study_id, {name: [file.to_json()] for name, file in data.items()} | known)
+            _write_data(connection, study_id, fresh | _read_data(connection, study_id))
 
         self._session.transact(act)
 
     def replace_data(self, study_id: int, fresh: Mapping[str, Data]) -> None:
-        """Record new versions of files that a study's trials read; earlier versions stay, for their trials.
-
-        Raises StudyError if another process runs the study.
-        """
+        """Record new versions of the trials' files, beside the old ones; StudyError if it runs."""
 
         def act(connection: Connection) -> int:
             known = _read_data(connection, study_id)
@@ -161,8 +154,8 @@ class Store:
     ) -> ControlledStudy:
         """Become the study's only controller and forget earlier stop requests.
 
-        `policy` says which reports are kept, `objective` which of them is the best; `version` is the version
-        of Graft that the fingerprints of trials record. Closing the study closes this store too, unless
+        `policy` says which reports are kept, `objective` which of them is the best; `version` is
+        Graft's, for the fingerprints of trials. Closing the study closes this store too, unless
         `keep_open`. Raises StudyError if another process runs the study.
         """
         return ControlledStudy(
@@ -183,19 +176,20 @@ class Store:
         """Return the process that runs a study, or None; not for this process's own studies."""
         if self._database.mailbox is not None:  # one process writes a SQLite file: this one
             return None
-        return self._session.transact(lambda connection: self._database.locks.holder(connection, study_id, study))
+        holder = self._database.locks.holder
+        return self._session.transact(lambda one: holder(one, study_id, study))
 
     def take_requests(self) -> list[QueueEntry]:
-        """Carry out the requests of processes that could not write; return the queue entries that changed.
+        """Carry out the requests of processes that could not write; return changed queue entries.
 
-        A request that breaks a rule is refused, and its sender reads why. One that cannot be carried out for
-        another reason is moved aside, so that it stops neither this process nor the next. Raises StorageError
-        if the database is at fault.
+        A request that breaks a rule is refused, and its sender reads why. One that cannot be
+        carried out for another reason is moved aside, so that it stops neither this process nor the
+        next. Raises StorageError if the database is at fault.
         """
         mailbox, entries = self._database.mailbox, list[QueueEntry]()
         for name in mailbox.names() if mailbox else ():
             assert mailbox
-            # OSError: the request was withdrawn, or the folder cannot be used now and is tried again later.
+            # OSError: the request was withdrawn, or the folder is unusable now and tried later.
             with suppress(OSError):
                 try:
                     entry = self.carry_out(StoreRequest.from_json(mailbox.read(name)))
@@ -217,33 +211,33 @@ class Store:
     def carry_out(self, request: StoreRequest) -> QueueEntry | None:
         """Carry out a request; return the queue entry that it changes. Raises as `Queue.apply`."""
         request.check()
+        transact = self._session.transact
         if request.action == "annotate":
             query = select(studies.c.id).where(studies.c.name == request.study)
-            study_id = self._session.transact(lambda connection: connection.scalar(query))
+            study_id = transact(lambda connection: connection.scalar(query))
             if study_id is None:
                 raise StudyError(f"study {request.study!r} does not exist")
             annotate = self.annotate_trials if "numbers" in request.row else self.annotate
             annotate(study_id, **request.row)
         elif request.action == "look":
             look: dict[str, Any] = {**request.row, "request": request.id}
-            self._session.transact(lambda connection: claim_events.record_look(connection, request.study, **look))
+            transact(lambda one: claim_events.record_look(one, request.study, **look))
         elif request.action == "reveal":
             self.queue.check_holder(request)
             opening: dict[str, Any] = {**request.row, "request": request.id}
-            self._session.transact(lambda connection: test_sets.reveal(connection, request.study, **opening))
+            transact(lambda one: test_sets.reveal(one, request.study, **opening))
         elif request.action == "make_token":
-            self._session.transact(lambda connection: tokens.add(connection, request.study, **request.row))
+            transact(lambda one: tokens.add(one, request.study, **request.row))
         elif request.action == "revoke_token":
-            self._session.transact(lambda connection: tokens.revoke(connection, request.study))
+            transact(lambda one: tokens.revoke(one, request.study))
         else:
             return self.queue.apply(request)
         return None
 
     def retry(self, study_id: int, numbers: Collection[int] = ()) -> list[int]:
-        """Queue failed and diverged trials again and return their numbers; without `numbers` all of them.
+        """Queue failed and diverged trials again, all or these `numbers`, and return their numbers.
 
-        Raises StudyError, and changes nothing, if one of `numbers` neither failed nor diverged, or if another
-        process runs the study.
+        Raises StudyError, without a change, for a number of another state or a running study.
         """
         queued: list[int] = []
 
@@ -251,16 +245,20 @@ class Store:
             test_sets.check_sealed(connection, study_id)
             candidates = find_candidates(connection, study_id)
             if others := sorted(set(numbers) - candidates.keys()):
-                choices = f"choose of {shorten(', '.join(map(str, candidates)))}" if candidates else "no trial did"
+                choices = "no trial did"
+                if candidates:
+                    choices = f"choose of {shorten(', '.join(map(str, candidates)))}"
                 raise StudyError(f"trial {others[0]} neither failed nor diverged; {choices}")
             # Replaced, not extended: the transaction may run twice.
             queued[:] = [number for number in candidates if number in numbers or not numbers]
             rows.retry(connection, study_id, [candidates[number] for number in queued])
-            # A study with queued trials is not finished. `running` stays: it says that the launch was killed.
+            # A study with queued trials is not finished. `running` means that a launch was killed.
             state = case((studies.c.state == "running", "running"), else_="stopped")
-            statement = update(studies).where(studies.c.id == study_id)
-            values = {"fence": studies.c.fence + 1, "updated_at": Now()} | ({"state": state} if queued else {})
-            return connection.execute(statement.values(values).returning(studies.c.fence)).scalar_one()
+            values: dict[str, Any] = {"fence": studies.c.fence + 1, "updated_at": Now()}
+            if queued:
+                values["state"] = state
+            statement = update(studies).where(studies.c.id == study_id).values(values)
+            return connection.execute(statement.returning(studies.c.fence)).scalar_one()
 
         self._session.lock(study_id, write)
         return queued
@@ -269,10 +267,12 @@ class Store:
         """Become the only process that may write the study and return the study's new fence."""
 
         def write(connection: Connection) -> int:
-            # The fence is raised in the transaction that takes the lock. The process that had the study finds
-            # another fence when its connection comes back, and its workers have lost their leases.
+            # The fence is raised in the transaction that takes the lock. The process that had the
+            # study finds another fence when its connection comes back, and its workers have lost
+            # their leases.
             self._database.stops.withdraw(connection, study_id)
-            statement = update(studies).where(studies.c.id == study_id).values(fence=studies.c.fence + 1)
+            statement = update(studies).where(studies.c.id == study_id)
+            statement = statement.values(fence=studies.c.fence + 1)
             fence = connection.execute(statement.returning(studies.c.fence)).scalar_one()
             leases.orphan(connection, study_id, fence)
             return fence
@@ -281,14 +281,14 @@ class Store:
 
 
 def _put_aside(mailbox: Mailbox, name: str, reason: str) -> None:
-    # The reason may quote a lone surrogate of the request, which no file or terminal takes as UTF-8.
+    # The reason may quote a lone surrogate, which no file or terminal takes as UTF-8.
     reason = shorten(reason, 400).encode(errors="backslashreplace").decode()
     mailbox.put_aside(name, reason)
     _log.warning("a request to the queue was moved aside, as it cannot be done: %s", reason)
 
 
 def _read_data(connection: Connection, study_id: int) -> dict[str, list[Any]]:
-    """Return name -> versions of the files that a study's trials read, the version in use last."""
+    """Return name -> versions of the files that a study's trials read, the one in use last."""
     return connection.scalar(select(studies.c.data).where(studies.c.id == study_id)) or {}
 
 

@@ -27,12 +27,15 @@ from storage.new_study import NewStudy, row_of
 Action = Literal[
     "submit", "pause", "resume", "cancel", "reprioritise", "annotate", "look", "reveal", "make_token", "revoke_token"
 ]
-"""The action that a request asks for. The last five change nothing in the queue: `annotate` writes the note, tags or
-archived mark of a study, or stars, tags and notes of its trials; `look` records that interim results of a
-study with a claim were shown, `reveal` that its test results are opened; `make_token` and `revoke_token`
-write the tokens of clients."""
+"""The action that a request asks for.
+
+The last five change nothing in the queue: `annotate` writes the note, tags or archived mark of a
+study, or stars, tags and notes of its trials; `look` records that interim results of a study with a
+claim were shown, `reveal` that its test results are opened; `make_token` and `revoke_token` write
+the tokens of clients."""
 _COLUMNS: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("name", "space", "space_hash", "objective", "direction", "version", "state"), (str,)),
+    **dict.fromkeys(("name", "space", "space_hash", "objective", "direction"), (str,)),
+    **dict.fromkeys(("version", "state"), (str,)),
     **dict.fromkeys(("seed", "trials", "numerics"), (int,)),
     "second_objective": (str, NoneType),
     "stop_requested": (bool,),
@@ -41,14 +44,19 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
 """Fields of a submission's row, columns of its study as JSON values, and the types of each."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
 """Fields of an annotation of a study, and their types."""
-_TRIAL_NOTES: Mapping[str, type] = {"numbers": list, "starred": bool, "added": list, "removed": list, "note": str}
+_TRIAL_NOTES: Mapping[str, type] = {
+    **dict.fromkeys(("numbers", "added", "removed"), list),
+    "starred": bool,
+    "note": str,
+}
 """Fields of an annotation of trials: the arguments of `trial_notes.write`, and their types."""
-_TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": (int, float, NoneType)}
+_SECONDS = (int, float, NoneType)
+_TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": _SECONDS}
 _LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,), "results": (int,)}
 _REVEAL: Mapping[str, tuple[type, ...]] = {"person": (str,), "version": (str,)}
 _Record = TypeVar("_Record")
 REVOCATION = "-revocation"
-"""The end of the names of requests that revoke a token, which finds them without opening others."""
+"""The end of the names of requests that revoke a token, so that they are found unopened."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +75,8 @@ class Terms:
     def __post_init__(self) -> None:
         check_priority(self.priority)
         if not self.owner.isprintable() or len(self.owner) > LONGEST_OWNER:
-            raise StudyError(f"owner {shorten(repr(self.owner))} must be a name of at most {LONGEST_OWNER} characters")
+            rule = f"must be a name of at most {LONGEST_OWNER} characters"
+            raise StudyError(f"owner {shorten(repr(self.owner))} {rule}")
         if not (math.isfinite(self.weight) and 0 < self.weight <= LARGEST_WEIGHT):
             raise StudyError(f"weight {self.weight} must be above 0 and at most {LARGEST_WEIGHT:g}")
         if self.max_lanes is not None and not 1 <= self.max_lanes <= MOST_LANES:
@@ -77,7 +86,8 @@ class Terms:
 def check_priority(priority: int) -> None:
     """Raise StudyError unless the number is a priority class, -100 to 100."""
     if priority not in PRIORITIES:
-        raise StudyError(f"priority {priority} must be a whole number from {PRIORITIES[0]} to {PRIORITIES[-1]}")
+        rule = f"must be a whole number from {PRIORITIES[0]} to {PRIORITIES[-1]}"
+        raise StudyError(f"priority {priority} {rule}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,42 +100,46 @@ class StoreRequest:
     terms: Terms = field(default_factory=Terms)
     """The terms of a submission; of a `reprioritise` request only the priority counts."""
     row: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """In a submission the study, as `new_study.row_of` returns it. In an annotation some of a study's `note`,
-    `tags` and `archived`, or the arguments of `trial_notes.write`. In `look`, `reveal`
-    and `make_token` the arguments of the function that `Store.carry_out` calls."""
+    """The study of a submission, as `new_study.row_of` returns it; some of a study's `note`, `tags`
+    and `archived`, or the arguments of `trial_notes.write`, of an annotation; else the arguments of
+    the function that `Store.carry_out` calls."""
     bundles: tuple[Bundle, ...] = ()
     by: str | None = None
-    """The token on whose behalf the request is made; it may change only entries whose owner has the token's
-    name. None: a person who may change every entry, as anyone who can write the database's file may."""
+    """The token on whose behalf the request is made, which may change only its own entries. None: a
+    person who may change every entry, as anyone who can write the database's file may."""
     most_open: int | None = None
     """Most studies of the owner in the queue at once; None, or without `by`: any number."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Tells a request that is sent again from a new one."""
+    """An id by which a request that is sent again differs from a new one."""
 
     @classmethod
     def of_study(cls, study: NewStudy, terms: Terms) -> StoreRequest:
         """Return the request that submits a study."""
-        return cls(action="submit", study=study.name, terms=terms, row=row_of(study), bundles=study.bundles)
+        row, bundles = row_of(study), study.bundles
+        return cls(action="submit", study=study.name, terms=terms, row=row, bundles=bundles)
 
     def check(self) -> None:
         """Raise MessageError for a bad row, or a value that no table takes: it ends the writer."""
         for value in _list_values(asdict(self)):
             if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
-                raise MessageError(f"{self.action} {self.study!r}: {shorten(str(value), 40)} is too large a number")
+                problem = f"{shorten(str(value), 40)} is too large a number"
+                raise MessageError(f"{self.action} {self.study!r}: {problem}")
             if isinstance(value, str) and (fault := _find_bad_character(value)):
                 raise MessageError(f"{self.action}: a text holds {fault!r}, no character")
         if self.action not in get_args(Action) or not self._has_valid_row():
-            raise MessageError(f"a request to the queue cannot be read: it asks for {shorten(repr(self.action))}")
+            asked = f"it asks for {shorten(repr(self.action))}"
+            raise MessageError(f"a request to the queue cannot be read: {asked}")
 
     def _has_valid_row(self) -> bool:
-        """Return whether the row has its action's fields, with values of their types and ranges."""
+        """Return True if the row has its action's fields, with values of their types and ranges."""
         if self.action == "annotate":
             kinds = _TRIAL_NOTES if "numbers" in self.row else _ANNOTATIONS
-            if not self.row or not all(type(value) is kinds.get(name) for name, value in self.row.items()):
+            right = [type(value) is kinds.get(name) for name, value in self.row.items()]
+            if not right or not all(right):
                 return False
             tags = [tag for name in ("tags", "added", "removed") for tag in self.row.get(name, [])]
             numbers = self.row.get("numbers", [])
-            return all(type(tag) is str for tag in tags) and all(type(number) is int for number in numbers)
+            return {type(tag) for tag in tags} <= {str} and {type(one) for one in numbers} <= {int}
         columns = {"submit": _COLUMNS, "look": _LOOK, "reveal": _REVEAL, "make_token": _TOKEN}.get(self.action, {})
         if self.row.keys() != columns.keys():
             return False
@@ -179,7 +193,8 @@ class StoreRequest:
         except MessageError:
             raise
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
-            raise MessageError(f"a request to the queue cannot be read: {shorten(repr(error), 300)}") from None
+            fault = shorten(repr(error), 300)
+            raise MessageError(f"a request to the queue cannot be read: {fault}") from None
         return request
 
 
@@ -197,10 +212,7 @@ def _list_values(value: Any) -> Iterator[Any]:
 
 
 def _find_bad_character(text: str) -> str | None:
-    """Return the first character that no database stores, or None.
-
-    It is a lone surrogate, which Python makes of a byte that is not UTF-8, or NUL.
-    """
+    """Return the first NUL or lone surrogate, which no database stores, or None."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,7 +1,7 @@
 """Results on test sets: sealed as they are written, and read once the study is revealed.
 
-The seal hides numbers from a query and from a copy of the table. It is no lock: a person who has the code and the rows
-can open it, and one who has the space can train its trials again.
+The seal hides numbers from a query and from a copy of the table. It is no lock: a person who has
+the code and the rows can open it, and one who has the space can train its trials again.
 """
 
 from __future__ import annotations
@@ -42,25 +42,23 @@ def unseal(sealed: str) -> list[Metric]:
 
 
 def reveal(connection: Connection, study: str, *, person: str, version: str, request: str) -> None:
-    """Record that a person opens the test results of a finished study; a request of this id is recorded once.
-
-    Raises StudyError if no claim of the study is on test sets, or if it is not finished.
-    """
+    """Record once that a person opens test results; StudyError without any, or before the end."""
     row = connection.execute(select(studies).where(studies.c.name == study)).one_or_none()
     if row is None:
         raise StudyError(f"study {study!r} does not exist")
     if not any(claim.on == "test" for claim in claims_of_text(row.space)):
         raise StudyError(f"study {study!r} has no test sets: no claim of its space says `on: test`")
     if row.state != "finished":
-        raise StudyError(
-            f"study {study!r} is {row.state}: its test sets are opened once, when all of its trials have ended"
-        )
+        rule = "its test sets are opened once, when all of its trials have ended"
+        raise StudyError(f"study {study!r} is {row.state}: {rule}")
     mine = reveals.c.study_id == row.id
-    if connection.execute(select(reveals.c.number).where(mine, reveals.c.request == request)).first():
+    same = select(reveals.c.number).where(mine, reveals.c.request == request)
+    if connection.execute(same).first():
         return
     number = select(func.count()).select_from(reveals).where(mine).scalar_subquery()
     values = {"person": person, "version": version, "request": request}
-    connection.execute(insert(reveals).values(study_id=row.id, number=number, created_at=Now(), **values))
+    statement = insert(reveals).values(study_id=row.id, number=number, created_at=Now(), **values)
+    connection.execute(statement)
 
 
 def check_sealed(connection: Connection, study_id: int) -> None:
@@ -68,14 +66,16 @@ def check_sealed(connection: Connection, study_id: int) -> None:
     these = select(reveals.c.person, reveals.c.created_at).where(reveals.c.study_id == study_id)
     first = connection.execute(these.order_by(reveals.c.number).limit(1)).one_or_none()
     if first:
+        opened = f"{first.person} revealed its test sets on {first.created_at:%Y-%m-%d %H:%M} UTC"
         raise StudyError(
-            f"{first.person} revealed its test sets on {first.created_at:%Y-%m-%d %H:%M} UTC, so that nothing is "
-            "trained or changed in this study any more; take another name and another search.seed"
+            f"{opened}, so that nothing is trained or changed in this study any more; take another "
+            "name and another search.seed"
         )
 
 
 def _mask(content: bytes, salt: bytes) -> bytes:
     """Return the content under the stream of a hash, which the same call takes off again."""
     blocks = range(-(-len(content) // hashlib.sha256().digest_size))
-    stream = b"".join(hashlib.sha256(b"test set" + salt + block.to_bytes(4)).digest() for block in blocks)
+    keys = (b"test set" + salt + block.to_bytes(4) for block in blocks)
+    stream = b"".join(hashlib.sha256(key).digest() for key in keys)
     return bytes(one ^ other for one, other in zip(content, stream, strict=False))

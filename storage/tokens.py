@@ -18,7 +18,7 @@ Role = Literal["read", "submit", "admin"]
 """Each may do what those before it may: look; submit, and pause or cancel its own; change all."""
 ROLES: tuple[Role, ...] = get_args(Role)
 LONGEST_SECONDS = 10 * 366 * 86400
-"""In which a token that expires does: ten years."""
+"""The longest life of a token that expires: ten years."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,59}")
 
 
@@ -30,7 +30,7 @@ class Token(NamedTuple):
     created_at: datetime
     revoked_at: datetime | None
     expires_at: datetime | None = None
-    """None: it does not."""
+    """None if it never expires."""
 
 
 _COLUMNS = tuple(tokens.c[name] for name in Token._fields)
@@ -40,15 +40,16 @@ _IS_VALID = tokens.c.revoked_at.is_(None) & (tokens.c.expires_at.is_(None) | (to
 def add(connection: Connection, name: str, role: str, digest: str, seconds: float | None = None) -> None:
     """Write a new token, which expires in so many seconds by the database's clock (None: never).
 
-    The same token, written a second time, changes nothing. Raises StudyError for an unknown role, a time that is none,
-    or a name that is taken or no word.
+    Repeated, it changes nothing. StudyError for a bad role, time or name, or a taken name.
     """
     if not _NAME.fullmatch(name):
-        raise StudyError(f"{shorten(repr(name))} must be a word of letters, digits, '.', '_', '@' and '-'")
+        rule = "must be a word of letters, digits, '.', '_', '@' and '-'"
+        raise StudyError(f"{shorten(repr(name))} {rule}")
     if role not in ROLES:
         raise StudyError(no_such("role", role, ROLES))
     if seconds is not None and not 0 < seconds <= LONGEST_SECONDS:
-        raise StudyError(f"a token may expire in {seconds:g} s; it must be above 0 and at most {LONGEST_SECONDS:,}")
+        rule = f"it must be above 0 and at most {LONGEST_SECONDS:,}"
+        raise StudyError(f"a token may expire in {seconds:g} s; {rule}")
     known = connection.execute(select(tokens.c.digest).where(tokens.c.name == name)).scalar()
     if known == digest:  # the request is made again, as it was committed and its answer lost
         return
@@ -61,14 +62,15 @@ def add(connection: Connection, name: str, role: str, digest: str, seconds: floa
 def revoke(connection: Connection, name: str) -> None:
     """Revoke a token unless it was revoked before; StudyError with the choices if there is none."""
     c = tokens.c
-    connection.execute(update(tokens).where(c.name == name, c.revoked_at.is_(None)).values(revoked_at=Now()))
+    this = update(tokens).where(c.name == name, c.revoked_at.is_(None))
+    connection.execute(this.values(revoked_at=Now()))
     if connection.execute(select(c.id).where(c.name == name)).first() is None:
         known = connection.scalars(select(c.name).where(c.revoked_at.is_(None)).order_by(c.name))
         raise StudyError(no_such("token", name, known))
 
 
 def read(connection: Connection) -> list[Token]:
-    """Return all tokens, the oldest first, those that were revoked too."""
+    """Return all tokens, the oldest first, revoked ones included."""
     return [Token(*row) for row in connection.execute(select(*_COLUMNS).order_by(tokens.c.id))]
 
 
@@ -79,5 +81,6 @@ def find(connection: Connection, digest: str, revoked: Container[str] = ()) -> T
 
 
 def find_role(connection: Connection, name: str) -> Role | None:
-    """Return the role of the token of a name; None if it opens nothing now."""
-    return connection.execute(select(tokens.c.role).where(tokens.c.name == name, _IS_VALID)).scalar()
+    """Return the role of the token of a name; None if it is not valid now."""
+    this = select(tokens.c.role).where(tokens.c.name == name, _IS_VALID)
+    return connection.execute(this).scalar()

@@ -15,7 +15,8 @@ WORDS = ("starred", "tags", "note")
 
 def spell(word: str) -> str:
     """Return the SQL of one of WORDS over `trials`; false or an empty text without a row."""
-    found = f"SELECT {word} FROM trial_notes WHERE study_id = trials.study_id AND number = trials.number"
+    where = "study_id = trials.study_id AND number = trials.number"
+    found = f"SELECT {word} FROM trial_notes WHERE {where}"
     return f"coalesce(({found}), {'FALSE' if word == 'starred' else repr('')})"
 
 
@@ -35,9 +36,8 @@ def write(
     """
     # Two people may write at once on a server: the row of the study makes one wait for the other.
     connection.execute(select(studies.c.id).where(studies.c.id == study_id).with_for_update())
-    there = connection.scalars(
-        select(trials.c.number).where(trials.c.study_id == study_id, trials.c.number.in_(numbers))
-    )
+    mine = (trials.c.study_id == study_id, trials.c.number.in_(numbers))
+    there = connection.scalars(select(trials.c.number).where(*mine))
     if missing := sorted(set(numbers) - set(there)):
         raise StudyError(f"the study has no trial {missing[0]}")
     these = trial_notes.c.study_id == study_id, trial_notes.c.number.in_(numbers)

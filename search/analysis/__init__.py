@@ -1,1 +1,1 @@
-"""What a study says once it has run: summaries, intervals, compatibility matrices, and priors for later studies."""
+"""The analysis of a study: summaries, intervals, matrices of transfer, priors for later studies."""

@@ -1,7 +1,7 @@
-"""What the name of a metric declares of its values: the range that they cannot leave, and whether they are counts.
+"""Properties of a metric that its name declares: the range of its values, or that they are counts.
 
-A task's metric is named so that readers know it (docs/how-to/plug-in.md): one whose name has the word `accuracy` is a
-share of right answers, of which more is better, and takes one value of a few.
+A metric whose name has the word `accuracy` is a share of right answers (docs/how-to/plug-in.md):
+more is better, and it takes one value of a few.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _SHARES = frozenset({"accuracy", "chance", "itp", "itr", "probability", "share",
 
 
 def is_count(metric: str) -> bool:
-    """Return whether the metric is an accuracy: a count of right answers over their number, of which many are equal."""
+    """Return True for an accuracy: a count of right answers over their number, often equal."""
     return "accuracy" in metric
 
 
 def range_of(metric: str) -> Range:
-    """Return the range of a metric: 0 to 1 for shares and probabilities, by a word of the name; else unbounded."""
+    """Return the range of a metric: 0 to 1 for shares and probabilities; else unbounded."""
     return _SHARE if _SHARES & set(re.split(r"[^a-z]+", metric.lower())) else UNBOUNDED
 
 

@@ -1,7 +1,7 @@
-"""What a prior did for a search: what it said, where the winners lay, and what a search without it would have cost.
+"""What a prior did for a search: its statements, the winners, and the cost of a search without it.
 
-Legend: a trial is *proposed* where the prior, or a model of the search's own trials, chose it, and *unrestricted* where
-it is a random draw of the whole space. Costs are lower where better, infinite for a trial that diverged.
+Legend: a trial is *proposed* if the prior, or a model of the search's own trials, chose it, and
+*unrestricted* if it is a random draw of the whole space. A diverged trial costs infinity.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ Numbers = NDArray[np.float64]
 
 PROPOSED = "proposed"
 FEWEST = 8
-"""Unrestricted trials below which it cannot be known what a cold search would have cost."""
+"""With fewer unrestricted trials, the cost of a cold search is unknown."""
 _FEWEST_COMPARED = 2
-"""Trials of each kind below which they are not compared."""
+"""With fewer trials of a kind, the two kinds are not compared."""
 CONFIDENCE = 0.95
 READ = ("number", "group_number", "state", "objective", "draws")
-"""What is read of the trials."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,24 +47,24 @@ class Origin:
     trials: int
     """Those that finished, were stopped, or diverged."""
     best: float | None
-    """The best objective; None: all diverged."""
+    """The best objective; None if all diverged."""
     median_rank: float
-    """Among all trials that ended, the best one's 1."""
+    """The median of their ranks among all trials that ended; 1 is the best."""
     winners: int
-    """How many are among the best tenth of all."""
+    """Those among the best tenth of all trials."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColdCost:
-    """The random trials that find one as good as the best."""
+    """The number of random trials that find one as good as the best."""
 
     trials: float | None
-    """None: no unrestricted trial is as good."""
+    """None if no unrestricted trial is as good."""
     low: float
     high: float | None
-    """None: there is no end that the unrestricted trials can tell."""
+    """None if the unrestricted trials set no upper end."""
     among: int
-    """The unrestricted trials that tell it."""
+    """The unrestricted trials that the estimate is from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +72,14 @@ class PriorUse:
     """What a prior did for a search."""
 
     said: Sequence[str]
-    """What the prior was and how far it was trusted, in sentences."""
+    """Sentences on what the prior was and how far it was trusted."""
     origins: Sequence[Origin]
     best_number: int
     best_origin: str
     better: tuple[float, float, float] | None
-    """The probability that a proposed trial is better than an unrestricted one, with its interval; None: too few."""
+    """Probability that a proposed trial beats an unrestricted one, with its interval, if known."""
     cold: ColdCost | str
-    """What a cold search would have cost, or why it cannot be known."""
+    """The cost of a cold search, or the reason that it is unknown."""
 
 
 def assess_prior(space: Space, trials: pl.DataFrame) -> PriorUse | None:
@@ -95,8 +94,8 @@ def assess_prior(space: Space, trials: pl.DataFrame) -> PriorUse | None:
     said, origin_of, why_unknown = (
         _read_warm(space, sampler) if isinstance(sampler, Warm) else _read_learned(space, ended)
     )
-    draws = [json.loads(text) for text in ended["draws"]]
-    names = np.array([origin_of(number, own) for number, own in zip(ended["number"].to_list(), draws, strict=True)])
+    numbers, draws = ended["number"].to_list(), [json.loads(text) for text in ended["draws"]]
+    names = np.array([origin_of(number, own) for number, own in zip(numbers, draws, strict=True)])
     best = int(np.argmin(costs))
     free = names == UNRESTRICTED
     return PriorUse(
@@ -116,7 +115,7 @@ def _read_learned(space: Space, ended: pl.DataFrame) -> tuple[list[str], OriginO
     random = RandomSearch().begin(space, [])
 
     def origin_of(number: int, draws: Mapping[str, float]) -> str:
-        # A random trial's coordinates follow from the seed and the number, and no other trial has them by chance.
+        # A random trial's coordinates follow from seed and number; no other has them by chance.
         [drawn] = random.ask(range(number, number + 1))
         return UNRESTRICTED if drawn.draws == draws else PROPOSED
 
@@ -171,11 +170,12 @@ def _summarise(names: NDArray[np.str_], costs: Numbers, sign: float) -> list[Ori
 
 
 def compare_origins(proposed: Numbers, free: Numbers) -> tuple[float, float, float] | None:
-    """Return the probability that a proposed trial costs less than an unrestricted one, with its 95 % interval.
+    """Return the probability that a proposed trial costs less than an unrestricted one.
 
-    A tie counts one half. The interval solves for the probabilities at which the estimate is at the ends of a normal
-    one, with the variance of exponential costs. Source: Newcombe 2006, "Confidence intervals for an effect size measure
-    based on the Mann-Whitney statistic", part 2, method 5.
+    A tie counts one half. The 95 % interval that follows has as ends the probabilities of which the
+    estimate is a quantile, if it is normal with the variance of exponential costs. Source: Newcombe
+    2006, "Confidence intervals for an effect size measure based on the Mann-Whitney statistic",
+    part 2, method 5.
     """
     if min(len(proposed), len(free)) < _FEWEST_COMPARED:
         return None
@@ -184,7 +184,8 @@ def compare_origins(proposed: Numbers, free: Numbers) -> tuple[float, float, flo
     z = float(ndtri((1 + CONFIDENCE) / 2))
 
     def excess(truth: float) -> float:
-        variance = truth * (1 - truth) * (1 + size * ((1 - truth) / (2 - truth) + truth / (1 + truth))) / product
+        spread = (1 - truth) / (2 - truth) + truth / (1 + truth)
+        variance = truth * (1 - truth) * (1 + size * spread) / product
         return abs(found - truth) - z * sqrt(variance)
 
     # At the estimates 0 and 1 the variance is 0, too: the other end's root is a little further in.
@@ -196,8 +197,8 @@ def compare_origins(proposed: Numbers, free: Numbers) -> tuple[float, float, flo
 def estimate_cold_cost(free: Numbers, best: float) -> ColdCost | str:
     """Return how many random trials find one that costs at most `best`, by the unrestricted trials.
 
-    The share of random trials that are as good has Clopper and Pearson's interval (Biometrika 1934); the trials needed
-    are on average its inverse. Why it cannot be known, where there are too few.
+    The share of random trials as good as `best` has Clopper and Pearson's interval (Biometrika
+    1934), and the trials needed are on average its inverse. With too few, return the reason.
     """
     count, good = len(free), int((free <= best).sum())
     if count < FEWEST:
@@ -205,4 +206,5 @@ def estimate_cold_cost(free: Numbers, best: float) -> ColdCost | str:
     tail = (1 - CONFIDENCE) / 2
     most = float(betaincinv(good + 1, count - good, 1 - tail)) if good < count else 1.0
     least = float(betaincinv(good, count - good + 1, tail)) if good else 0.0
-    return ColdCost(trials=count / good if good else None, low=1 / most, high=1 / least if good else None, among=count)
+    trials, high = (count / good, 1 / least) if good else (None, None)
+    return ColdCost(trials=trials, low=1 / most, high=high, among=count)

@@ -1,4 +1,4 @@
-"""A model fitted to a task's trials, which predicts the metrics that training a new trial would report."""
+"""A model fitted to a task's trials that predicts the metrics of training a new trial."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ Key = tuple[int, str, str, str]
 
 
 def features_of(trials: pl.DataFrame) -> list[Features]:
-    """Return the settings of each trial by path; a table has columns for those in which trials differ."""
-    names = [name for name in trials.columns if name not in _NOT_FEATURES and not name.startswith("task.")]
+    """Return the settings of each trial by path; a table has columns for those that differ."""
+    kept = [name for name in trials.columns if name not in _NOT_FEATURES]
+    names = [name for name in kept if not name.startswith("task.")]
     return [
         {name: value for name, value in row.items() if value is not None}
         for row in trials.select(names).iter_rows(named=True)
@@ -31,11 +32,12 @@ def features_of(trials: pl.DataFrame) -> list[Features]:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskModel:
-    """Extremely randomised trees over the configurations of one task, for all metrics at all steps at once.
+    """Extremely randomised trees over the configurations of one task, for all metrics and steps.
 
-    Targets are quantiles of each metric at each step among the trials of the table, so that scales do not
-    matter. A prediction is a mean of quantiles, converted back to the metric's scale. It has no noise: two
-    trials of one configuration get the same answer. A trial that diverged counts as the worst value seen.
+    Targets are quantiles of each metric at each step among the trials of the table, so that scales
+    do not matter. A prediction is a mean of quantiles, converted back to the metric's scale. It has
+    no noise: two trials of one configuration get the same answer. A trial that diverged counts as
+    the worst value seen.
     """
 
     encoder: Encoder
@@ -46,10 +48,7 @@ class TaskModel:
 
     @classmethod
     def fit(cls, trials: pl.DataFrame, metrics: pl.DataFrame, lower: Mapping[str, bool], seed: int = 0) -> TaskModel:
-        """Return a model fitted to the `trials` and `metrics` of one task, as `benchmarks.table` keeps them.
-
-        `lower`: name of a metric -> whether lower values are better; True for metrics that it lacks.
-        """
+        """Return a model of one task; `lower`: metric -> True, the default, if less is better."""
         keys, values = _to_matrix(trials, metrics, lower)
         features = features_of(trials)
         encoder = Encoder.of(features)
@@ -59,7 +58,7 @@ class TaskModel:
         return cls(encoder=encoder, forest=forest, keys=keys, sorted_values=np.sort(values, axis=0))
 
     def predict(self, rows: Sequence[Features]) -> tuple[Floats, Floats]:
-        """Return each row's metrics, [rows, keys], and its probability of divergence, [rows] in [0, 1]."""
+        """Return metrics, [rows, keys], and probabilities of divergence, [rows] in [0, 1]."""
         predicted = self.forest.predict(self.encoder.encode(rows))
         count = len(self.sorted_values)
         quantiles = (np.arange(count) + 0.5) / count  # of the sorted values
@@ -67,7 +66,7 @@ class TaskModel:
         return np.stack(values, axis=1), predicted[:, -1]
 
     def answer(self, rows: Sequence[Features]) -> list[tuple[Mapping[int, list[Metric]], bool]]:
-        """Return for each row step -> metrics, and whether the trial diverges (at its first validation)."""
+        """Return each row's step -> metrics, and whether it diverges (at its first validation)."""
         values, diverged = self.predict(rows)
         answers: list[tuple[Mapping[int, list[Metric]], bool]] = []
         for row, share in zip(values.tolist(), diverged, strict=True):
@@ -81,7 +80,7 @@ class TaskModel:
 def _to_matrix(
     trials: pl.DataFrame, metrics: pl.DataFrame, lower: Mapping[str, bool]
 ) -> tuple[tuple[Key, ...], Floats]:
-    """Return keys and values [trials, keys]; the worst of a metric stands for one missing or not finite."""
+    """Return keys and values [trials, keys]; the worst of a metric stands for a missing one."""
     key_columns, trial_columns = ["step", "name", "variant", "condition"], ["slice", "number"]
     keys = metrics.select(key_columns).unique().sort(key_columns)
     cells = metrics.join(keys.with_row_index("column"), on=key_columns).join(
@@ -98,7 +97,7 @@ def _to_matrix(
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How well a task's model predicts the objective at the last step of trials that it was not fitted to."""
+    """How well a task's model predicts the last objective of trials that it was not fitted to."""
 
     trials: int
     rank_correlation: float
@@ -109,14 +108,16 @@ class Fit:
 def assess(trials: pl.DataFrame, metrics: pl.DataFrame, lower: Mapping[str, bool], metric: str, folds: int = 5) -> Fit:
     """Return how well each fold's last `metric`, variant raw, is predicted from the other folds."""
     keys, values = _to_matrix(trials, metrics, lower)
-    last = max(step for step, name, variant, condition in keys if (name, variant, condition) == (metric, "raw", ""))
+    wanted = (metric, "raw", "")
+    last = max(step for step, *measured in keys if tuple(measured) == wanted)
     column = keys.index((last, metric, "raw", ""))
     fold = np.random.default_rng(0).permutation(trials.height) % folds
     predicted = np.empty(trials.height)
     for number in range(folds):
         rest, held = trials.filter(fold != number), trials.filter(fold == number)
         model = TaskModel.fit(rest, metrics.join(rest, on=["slice", "number"], how="semi"), lower)
-        predicted[fold == number] = model.predict(features_of(held))[0][:, model.keys.index(keys[column])]
+        predictions, _ = model.predict(features_of(held))
+        predicted[fold == number] = predictions[:, model.keys.index(keys[column])]
     truth = values[:, column]
     return Fit(
         trials=trials.height,

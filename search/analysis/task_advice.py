@@ -1,15 +1,15 @@
-"""What trials of a task say of the next ones: noise over seeds, the best of so many trials, where good values lie.
+"""Advice from trials of a task: noise over seeds, the best of so many trials, and good ranges.
 
-Legend: a *setting* is a task with its configuration, a model, an objective and a number of steps: trials of one setting
-can be compared. A *cost* is an objective turned so that less is better, infinite for a trial that diverged. *Winners*
-are the best tenth of the random trials of a study.
+Legend: trials of one *setting* can be compared: a configured task, a model, an objective and a
+number of steps. A *cost* is an objective turned so that less is better, infinite for a trial that
+diverged. *Winners* are the best tenth of the random trials of a study.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
 from typing import Any, NamedTuple
@@ -29,14 +29,14 @@ from spaces.settings import sign_of
 Numbers = NDArray[np.float64]
 
 COUNTS = (1, 8, 32, 128, 512)
-"""Numbers of trials of which the best is told."""
+"""Numbers of trials whose expected best is given."""
 MULTIPLES = (0.5, 1.0, 2.0)
-"""Differences that seeds are counted for where none is asked for, in standard deviations of the noise."""
+"""Differences to count seeds for if none is given, in standard deviations of the noise."""
 CONFIDENCE = 0.95
 FEWEST = 10
-"""Trials of a study below which it has no best tenth."""
+"""A study of fewer trials has no best tenth."""
 FEWEST_WINNERS = 5
-"""Winners below which nothing is said of a knob."""
+"""A knob with fewer winners is left out."""
 _RESAMPLES = 4_999
 
 
@@ -44,12 +44,12 @@ class Setting(NamedTuple):
     """The fields that trials must share to be compared."""
 
     task: str
-    """Its section of a configuration, as JSON."""
+    """The task's section of a configuration, as JSON."""
     model: str
     objective: str
     direction: str
     at: str
-    """`best` or `last`: which validation of a trial counts."""
+    """`best` or `last`: the validation of a trial that counts."""
     steps: int
 
     @property
@@ -75,21 +75,22 @@ class Evidence:
     trials: pl.DataFrame
     """seed, objective (null for a trial that diverged), config and params (JSON texts)."""
     is_random: bool
-    """Whether the trials were drawn at random and none was stopped early."""
+    """True if the trials were drawn at random and none was stopped early."""
 
     @property
     def costs(self) -> Numbers:
         """The costs, [trials]."""
-        values = self.setting.sign * self.trials["objective"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        objectives = self.trials["objective"].cast(pl.Float64).fill_null(np.nan)
+        values = self.setting.sign * objectives.to_numpy()
         return np.where(np.isfinite(values), values, inf)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """How far trials of one configuration lie apart that differ in nothing but their seed."""
+    """The spread of trials of one configuration that differ in nothing but their seed."""
 
     spread: float
-    """Standard deviation over seeds, pooled over configurations and corrected for few (`correct_spread`)."""
+    """Standard deviation over seeds, pooled over configurations, corrected (`correct_spread`)."""
     low: float
     high: float
     """The interval of the standard deviation, by the chi-squared distribution."""
@@ -103,10 +104,10 @@ class Best:
 
     trials: int
     expected: float | None
-    """None where more trials are asked for than are known, or all of them may have diverged."""
+    """None if more trials are asked for than are known, or all of them may have diverged."""
     better: float | None
     worse: float | None
-    """The ends of the interval that the best of so many new trials is in; None: trials are too few to tell it."""
+    """Ends of the interval of the best of so many new trials; None if too few trials are known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,7 @@ class SettingAdvice:
     random: int
     """The number of these trials that were drawn at random."""
     noise: Noise | None
-    """None where no configuration was trained from two seeds."""
+    """None if no configuration was trained from two seeds."""
     seeds: Sequence[tuple[float, int]]
     """A difference of two arms, and the seeds of each that find it four times in five."""
     best: Sequence[Best]
@@ -128,47 +129,48 @@ class SettingAdvice:
 
 @dataclass(frozen=True, kw_only=True)
 class Knob:
-    """Where winners have a drawn value."""
+    """A drawn value, and where its winners lie."""
 
     path: str
     winners: int
     trials: int
     low: float | None
     high: float | None
-    """The 10 % and the 90 % quantile of winners; None for a value that is no number."""
+    """The 10 % and the 90 % quantile of winners; None for a value that is not a number."""
     least: float | None
     most: float | None
-    """The same of all trials."""
+    """The same quantiles of all trials."""
     options: Mapping[str, tuple[int, int]]
-    """Of a value that is no number: option -> winners and trials that have it."""
+    """Option -> winners and trials that have it, for a value that is not a number."""
     q: float | None
-    """p, by Holm's correction over all knobs, of winners that lie as by chance; None: trials were not random."""
+    """p of winners that lie as by chance, by Holm's correction over all knobs; None: not random."""
 
     @property
     def is_told(self) -> bool:
-        """Whether winners lie otherwise than by chance."""
+        """True if winners lie otherwise than by chance."""
         return self.q is not None and self.q < SURE
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskAdvice:
-    """What trials of some tasks say of the next ones."""
+    """The advice from trials of some tasks."""
 
     settings: Sequence[SettingAdvice]
     """The settings with the most trials come first."""
     knobs: Sequence[Knob]
-    """Those that are told from chance first, the least probable one at the head."""
+    """Those told from chance first, the least probable one at the head."""
 
 
 def advise_task(
     evidence: Sequence[Evidence], difference: float | None = None, counts: Sequence[int] = COUNTS
 ) -> TaskAdvice:
-    """Return what the trials say; `difference`: of two arms, in the objective's unit, that seeds are counted for."""
+    """Return the advice; `difference` of two arms, in the objective's unit, sets the seeds."""
     by_setting: dict[Setting, list[Evidence]] = {}
     for one in evidence:
         by_setting.setdefault(one.setting, []).append(one)
-    settings = [_advise_setting(setting, own, difference, counts) for setting, own in by_setting.items()]
-    return TaskAdvice(settings=sorted(settings, key=lambda one: -one.trials), knobs=find_ranges(evidence))
+    settings = [_advise_setting(one, own, difference, counts) for one, own in by_setting.items()]
+    settings.sort(key=lambda one: -one.trials)
+    return TaskAdvice(settings=settings, knobs=find_ranges(evidence))
 
 
 def _advise_setting(
@@ -180,7 +182,7 @@ def _advise_setting(
     seeds: list[tuple[float, int]] = []
     if noise is not None and noise.spread > 0:
         wanted = [difference] if difference else [multiple * noise.spread for multiple in MULTIPLES]
-        # Trials of two arms are taken for independent: what they share by their seed is not known here.
+        # Arms are taken for independent: what two trials share by their seed is not known here.
         seeds = [(one, count_seeds(sqrt(2) * noise.spread, one, SURE)) for one in wanted]
     drawn = np.concatenate(random) if random else np.empty(0)
     return SettingAdvice(
@@ -196,13 +198,13 @@ def _advise_setting(
 
 
 def estimate_noise(evidence: Sequence[Evidence]) -> Noise | None:
-    """Return the spread over seeds, from configurations that were trained from two seeds or more."""
+    """Return the spread over seeds of configurations that were trained from two seeds or more."""
     squares, freedom, configurations, count = 0.0, 0, 0, 0
     for one in evidence:
-        known = one.trials.filter(pl.col("objective").is_finite()).unique(["config", "seed"], maintain_order=True)
-        groups = known.group_by("config").agg(
-            pl.len(), squares=(pl.col("objective") - pl.col("objective").mean()).pow(2).sum()
-        )
+        known = one.trials.filter(pl.col("objective").is_finite())
+        known = known.unique(["config", "seed"], maintain_order=True)
+        squares_of = (pl.col("objective") - pl.col("objective").mean()).pow(2).sum()
+        groups = known.group_by("config").agg(pl.len(), squares=squares_of)
         several = groups.filter(pl.col("len") > 1)
         squares += float(several["squares"].sum())
         freedom += int(several["len"].sum()) - several.height
@@ -219,23 +221,21 @@ def estimate_noise(evidence: Sequence[Evidence]) -> Noise | None:
 def predict_best(costs: Numbers, sign: float, counts: Sequence[int]) -> list[Best]:
     """Return the best of so many new trials that are drawn as these were.
 
-    The interval is a prediction, exact for any distribution. All of N new trials are worse than the j-th best of n with
-    the probability that the j best of all n + N are old ones, n/(n+N) (n-1)/(n+N-1) ... Where one new trial in forty
-    or more may be better than all that is known, there is no better end. Source: David and Nagaraja, "Order
-    Statistics", 2003, section 7.3.
+    The interval is a prediction, exact for any distribution. All of N new trials are worse than the
+    j-th best of n with the probability that the j best of all n + N are old ones, n/(n+N)
+    (n-1)/(n+N-1) ... If one new trial in forty or more may be better than all known ones, there is
+    no better end. Source: David and Nagaraja, "Order Statistics", 2003, section 7.3.
     """
     ordered, n = np.sort(costs), len(costs)
     means = iter(expected_best(costs, [count for count in counts if count <= n]).tolist())
     found: list[Best] = []
     for count in counts:
         old = n - np.arange(n)
-        worse = np.cumprod(old / (old + count))  # P(the best of `count` is worse than the j-th best), j = 1 ... n
+        # P(the best of `count` is worse than the j-th best), j = 1 ... n
+        worse = np.cumprod(old / (old + count))
         low = int((worse >= (1 + CONFIDENCE) / 2).sum())
         high = int((worse > (1 - CONFIDENCE) / 2).sum())
-        ends = (
-            float(ordered[low - 1]) if low else -inf,
-            float(ordered[high]) if high < n else inf,
-        )
+        ends = float(ordered[low - 1]) if low else -inf, float(ordered[high]) if high < n else inf
         better, worst = (sign * end if isfinite(end) else None for end in ends)
         mean = next(means) if count <= n else inf
         expected = sign * mean if isfinite(mean) else None
@@ -244,23 +244,31 @@ def predict_best(costs: Numbers, sign: float, counts: Sequence[int]) -> list[Bes
 
 
 def find_ranges(evidence: Sequence[Evidence]) -> list[Knob]:
-    """Return where the winners of the studies have each drawn value, and whether that differs from chance.
+    """Return for each drawn value where the winners lie, and whether that differs from chance.
 
-    Winners are chosen in each study, so that settings need no common scale. A number is tested by its ranks among the
-    trials of its study, which are uniform where it does not matter (Kolmogorov and Smirnov, with the correction of
-    Stephens 1970 for few numbers); another value by how often winners have each option (chi-squared, over random
-    choices of as many winners). Only random trials can be tested; where there are none, others give ranges alone.
+    Winners are chosen in each study, so that settings need no common scale. A number is tested by
+    its ranks among the trials of its study, which are uniform if it does not matter (Kolmogorov and
+    Smirnov, with Stephens' correction of 1970 for few numbers); another value by how often winners
+    have each option (chi-squared, over random choices of as many winners). Only random trials are
+    tested; without any, others give ranges alone.
     """
     enough = [one for one in evidence if one.trials.height >= FEWEST]
     random = [one for one in enough if one.is_random]
     columns: dict[str, list[_Column]] = {}
     for one in random or enough:
-        for column in _columns_of(one):
-            columns.setdefault(column.path, []).append(column)
+        rows: list[Mapping[str, Any]] = [json.loads(text) for text in one.trials["params"]]
+        winners = mark_best_tenth(one.costs)
+        for path in dict.fromkeys(path for row in rows for path in row):
+            has = np.array([row.get(path) is not None for row in rows])
+            values = [row[path] for row in rows if row.get(path) is not None]
+            if len(set(map(str, values))) > 1:
+                column = _Column(path=path, values=values, is_winner=winners[has])
+                columns.setdefault(path, []).append(column)
     kept = {path: own for path, own in columns.items() if sum(one.is_winner.sum() for one in own) >= FEWEST_WINNERS}
     p = [_test(own) if random else math.nan for own in kept.values()]
     adjusted = adjust_p(np.array(p)).tolist() if random else p
-    knobs = [_describe(own, None if math.isnan(q) else q) for own, q in zip(kept.values(), adjusted, strict=True)]
+    adjusted = [None if math.isnan(q) else q for q in adjusted]
+    knobs = [_describe(own, q) for own, q in zip(kept.values(), adjusted, strict=True)]
     return sorted(knobs, key=lambda knob: (knob.q is None, knob.q, knob.path))
 
 
@@ -272,18 +280,7 @@ class _Column:
 
     @property
     def is_number(self) -> bool:
-        return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
-
-
-def _columns_of(evidence: Evidence) -> Iterator[_Column]:
-    """Yield the drawn values that differ within the study, of the trials that have them."""
-    rows: list[Mapping[str, Any]] = [json.loads(text) for text in evidence.trials["params"]]
-    winners = mark_best_tenth(evidence.costs)
-    for path in dict.fromkeys(path for row in rows for path in row):
-        has = np.array([row.get(path) is not None for row in rows])
-        values = [row[path] for row in rows if row.get(path) is not None]
-        if len(set(map(str, values))) > 1:
-            yield _Column(path=path, values=values, is_winner=winners[has])
+        return all(isinstance(one, int | float) and not isinstance(one, bool) for one in self.values)
 
 
 def _test(columns: Sequence[_Column]) -> float:
@@ -293,7 +290,7 @@ def _test(columns: Sequence[_Column]) -> float:
         ranks: list[Numbers] = []
         for column in columns:
             values = np.array(column.values, dtype=np.float64)
-            order = np.lexsort((rng.random(len(values)), values))  # equal values in an order by chance
+            order = np.lexsort((rng.random(len(values)), values))  # ties in a random order
             rank = np.empty(len(values))
             rank[order] = (np.arange(len(values)) + 0.5) / len(values)
             ranks.append(rank[column.is_winner])
@@ -322,7 +319,8 @@ def _describe(columns: Sequence[_Column], q: float | None) -> Knob:
     options: dict[str, tuple[int, int]] = {}
     if all(column.is_number for column in columns):
         numbers = np.array(values, dtype=np.float64)
-        ends = [float(end) for some in (numbers[is_winner], numbers) for end in np.quantile(some, (0.1, 0.9))]
+        parts = numbers[is_winner], numbers
+        ends = [float(end) for part in parts for end in np.quantile(part, (0.1, 0.9))]
     else:
         texts = np.array([str(value) for value in values])
         options = {

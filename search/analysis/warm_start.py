@@ -1,7 +1,7 @@
-"""What earlier studies say about a new one: points to try first, and where good trials lie.
+"""A prior from earlier studies for a new one: points to try first, and where good trials lie.
 
-Legend: a *winner* is one of an earlier study's best trials; a *source* is the winners of one task of one study; `u` is
-a coordinate of a draw, in [0, 1).
+Legend: a *winner* is one of an earlier study's best trials; a *source* is the winners of one task
+of one study; `u` is a coordinate of a draw, in [0, 1).
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from spaces.grammar.formulas import Draw, DrawKind
 from spaces.space import Space
 
 READ = ("task", "draws")
-"""What is read of a winner."""
 
 MOST_CANDIDATES = 8
 FEWEST_WINNERS = 5
 MOST_WINNERS = 50
 _WIDEST = 0.8
-"""A range that leaves out less than the rest of [0, 1] is no narrowing."""
+"""A wider range is no narrowing of [0, 1]."""
 _NEAR = 0.05
 """Candidates closer than this in every draw count as one."""
 
 Point = Mapping[str, float]
 Carry = Callable[[float], float | None]
-"""u of a source -> the same value's u in the target; None where the target cannot draw it."""
+"""u of a source -> the same value's u in the target; None if the target cannot draw it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +47,14 @@ class Earlier:
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """Where a search starts."""
+    """The start of a search."""
 
     candidates: tuple[Point, ...]
     """Coordinates to try first, the most promising first; a draw may be missing."""
     box: Mapping[str, tuple[float, float]]
-    """Draw -> the range in which winners lie; a draw on which they do not agree is missing."""
+    """Draw -> the range in which winners lie; a draw on which they disagree is missing."""
     studies: tuple[str, ...]
-    """Whose winners these are, the most promising study first."""
+    """The studies of these winners, the most promising first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,24 +65,24 @@ class _Source:
 
 
 def winners_of(finished: int) -> int:
-    """Return how many of a study's finished trials count as winners: a tenth, but at least 5 and at most 50."""
+    """Return the number of winners among finished trials: a tenth, from 5 to 50."""
     return min(max(math.ceil(finished / 10), FEWEST_WINNERS), MOST_WINNERS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """What the architecture of a source task gains on another task, above 0 better, with its 95 % interval."""
+    """The gain of a source task's architecture on another task; above 0 is better."""
 
     unit: str
-    """`points`, `percent` or `difference`, as of `Matrix.cells`."""
+    """`points`, `percent` or `difference`, as in `Matrix.cells`."""
     mean: float
     low: float | None
-    """None: from a single pair."""
+    """None if there is a single pair."""
     high: float | None
 
     @property
     def sure(self) -> float:
-        """The end of the interval next to 0; 0 where the interval holds 0 or there is none."""
+        """The end of the interval next to 0; 0 if it holds 0 or there is none."""
         if self.low is None or self.high is None:
             return 0.0
         return max(self.low, 0.0) + min(self.high, 0.0)
@@ -92,20 +91,17 @@ class Gain:
 def gains(matrices: Iterable[Matrix], task: str | None) -> Mapping[str, Gain]:
     """Return source task -> what its architecture gains on `task`; empty for a task that is drawn.
 
-    A cell of several matrices in one unit counts by its weighted mean, weights being the inverse squares of the
-    intervals' widths, as of estimates that are independent (Cochran 1954, "The Combination of Estimates from Different
-    Experiments"). Gains in two units cannot be added up: of these the unit that most matrices have is kept, and of as
-    many the first in the alphabet. A cell without an interval counts only where no matrix has one.
+    Cells of several matrices in one unit have a weighted mean, by the inverse squares of the
+    intervals' widths, as for independent estimates (Cochran 1954, "The Combination of Estimates
+    from Different Experiments"). Of several units that of most matrices is kept, then the first in
+    the alphabet. A cell without an interval counts only if no matrix has one.
     """
     if task is None:
         return {}
-    ends = [
-        pl.when(pl.col("direction") == "maximize").then(pl.col(end)).otherwise(-pl.col(end)) for end in ("low", "high")
-    ]
-    cells = [
-        matrix.cells.select("source", "target", "unit", GAIN, low=pl.min_horizontal(ends), high=pl.max_horizontal(ends))
-        for matrix in matrices
-    ]
+    maximizes = pl.col("direction") == "maximize"
+    ends = [pl.when(maximizes).then(pl.col(end)).otherwise(-pl.col(end)) for end in ("low", "high")]
+    low, high = pl.min_horizontal(ends), pl.max_horizontal(ends)
+    cells = [matrix.cells.select("source", "target", "unit", GAIN, low=low, high=high) for matrix in matrices]
     if not cells:
         return {}
     known = pl.concat(cells).filter(pl.col("target") == task).drop_nulls("gain")
@@ -121,7 +117,8 @@ def _combine(cells: pl.DataFrame) -> Gain:
     unit, sure = cells["unit"][0], cells.drop_nulls(["low", "high"])
     if sure.is_empty():
         return Gain(unit=unit, mean=float(np.mean(cells["gain"].to_numpy())), low=None, high=None)
-    reach = np.maximum((sure["high"] - sure["low"]).to_numpy() / 2, 1e-12)  # equal pairs have an interval without width
+    # Equal pairs have an interval of width 0.
+    reach = np.maximum((sure["high"] - sure["low"]).to_numpy() / 2, 1e-12)
     weights = reach**-2 / np.sum(reach**-2)
     mean, margin = float(weights @ sure["gain"].to_numpy()), float(np.sum(reach**-2) ** -0.5)
     return Gain(unit=unit, mean=mean, low=mean - margin, high=mean + margin)
@@ -134,15 +131,15 @@ def task_of(space: Space) -> str | None:
 
 
 def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, Gain]) -> Prior:
-    """Return the prior for `target`; without candidates if no winner has a draw that the target has too.
+    """Return the prior for `target`; without candidates if no winner has a draw of the target.
 
-    Sources count in the order of their weight: the target's own task first, then the tasks with the largest gains
-    (search.analysis.transfer.compatibility_matrix), each by the end of its interval next to 0, so that one that may be
-    none counts as 0. Those of negative weight, which are sure to lose, are left out.
+    Sources count in the order of their weight: the target's own task first, then the tasks with the
+    largest gains (search.analysis.transfer.compatibility_matrix), each by the end of its interval
+    next to 0, or 0. Those of negative weight, which are sure to lose, are left out.
     """
     task = task_of(target)
-    sources = [source for one in earlier for source in _sources(target, one, task, gains) if source.weight >= 0]
-    sources.sort(key=lambda source: -source.weight)
+    sources = [source for one in earlier for source in _sources(target, one, task, gains)]
+    sources = sorted((one for one in sources if one.weight >= 0), key=lambda one: -one.weight)
     most = min(MOST_CANDIDATES, max(1, target.search.trials // 4))
     points = [point for source in sources for point in source.points]
     box: dict[str, tuple[float, float]] = {}
@@ -174,7 +171,7 @@ def _sources(target: Space, earlier: Earlier, own: str | None, gains: Mapping[st
 
 
 def _candidates(target: Space, sources: Sequence[_Source]) -> list[Point]:
-    """Return the best point of each source, then each one's second best and so on; of near ones the first."""
+    """Return the best point of each source, then the second best and so on, without near ones."""
     options = {draw.name: draw.choices or 0 for draw in target.own_draws}
 
     def is_near(one: Point, other: Point) -> bool:
@@ -203,29 +200,28 @@ def _range(draw: Draw, values: Sequence[float]) -> tuple[float, float]:
     return max(0.0, low - margin), min(1.0, high + margin)
 
 
-# ------------------------------------------------------------------------------------------- a draw in two spaces
+# -- a draw in two spaces ---------------------------------------------------------------------
 
 
 def match_draws(source: Space, target: Space) -> Mapping[str, Carry]:
     """Return the draws of the target's trials that the source has too, by name, kind and condition.
 
-    Draws of the task itself are left out: they say what is asked, not how it is learnt. So are ranges that differ, if a
-    bound is not a plain number.
+    Draws of the task itself are left out: they are the question, not a way to learn it. So are
+    ranges that differ, if a bound is not a plain number.
     """
     known = {draw.name: draw for draw in source.draws}
     found: dict[str, Carry] = {}
     for draw in target.own_draws:
-        twin, section = known.get(draw.name), draw.name.partition("#")[0].partition(".")[0]
-        if twin is None or (twin.kind, twin.condition) != (draw.kind, draw.condition) or section == "task":
-            continue
-        carry = _carry(twin, draw)
-        if carry:
+        twin = known.get(draw.name)
+        is_same = twin and (twin.kind, twin.condition) == (draw.kind, draw.condition)
+        section = draw.name.partition("#")[0].partition(".")[0]
+        if twin and is_same and section != "task" and (carry := _carry(twin, draw)):
             found[draw.name] = carry
     return found
 
 
 def _carry(source: Draw, target: Draw) -> Carry | None:
-    """Return how a coordinate of one draw becomes that of another of its kind; None where ranges are no numbers."""
+    """Return the map from a draw's coordinate to that of another; None without plain numbers."""
     if source.bounds == target.bounds:
         return lambda u: u
     if source.kind == "choice":
@@ -257,7 +253,7 @@ def _ends(draw: Draw) -> tuple[float, float] | None:
 
 
 def _coordinate(kind: DrawKind, low: float, high: float, value: float) -> float:
-    """Return the u that gives this value; of an integer's the middle."""
+    """Return the u that gives this value, for an integer the middle one."""
     if kind == "uniform":
         return (value - low) / (high - low)
     if kind == "int":

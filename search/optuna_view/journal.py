@@ -1,4 +1,4 @@
-"""A study as a journal file, which `optuna.load_study` opens and Optuna can go on with."""
+"""A study as a journal file that `optuna.load_study` opens and Optuna can go on with."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def write_journal(storage: ReadOnlyStorage, study: str, file: Path) -> int:
-    """Write a study with all trials that the storage shows to a new file; how many trials.
-
-    Optuna numbers trials 0, 1, .. without gaps; their own numbers are in the attribute `number`.
-    """
+    """Write the shown trials to a new file, numbered without gaps; return how many there are."""
     ours = storage.get_study_id_from_name(study)
     lines = _Lines()
     journal = JournalStorage(lines)
@@ -37,7 +34,7 @@ def write_journal(storage: ReadOnlyStorage, study: str, file: Path) -> int:
 
 @final
 class _Lines(BaseJournalBackend):
-    """The lines of a journal before they are a file: one write, where the file's own way locks it for each line."""
+    """The lines of a journal in memory, to be written at once instead of under a lock each."""
 
     def __init__(self) -> None:
         self.logs: list[dict[str, Any]] = []

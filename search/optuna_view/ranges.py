@@ -1,6 +1,7 @@
-"""A space as Optuna's distributions: what it may give, not what was seen.
+"""A space as Optuna's distributions: the values that it may give, not those that were seen.
 
-Legend: a *dimension* is a path of `params` that Optuna has as a parameter; `u` is a coordinate of a draw, in [0, 1).
+Legend: a *dimension* is a path of `params` that Optuna has as a parameter; `u` is a coordinate of a
+draw, in [0, 1).
 """
 
 from __future__ import annotations
@@ -23,34 +24,40 @@ SAMPLES = 2_000
 """Trials of a space that are computed for its ranges."""
 _RANDOM, _CORNER, _MIDDLE = range(3)
 _DIGITS = 12
-"""What remains of a bound: u comes as near to 1 as 2^-53, so that a range that ends at 0.1 would end at 0.0999..."""
+"""Digits of a bound. u is at most 1 - 2^-53, so a range to 0.1 would end at 0.0999..."""
 
 
 @final
 class Ranges:
     """The dimensions of a study and their distributions.
 
-    A leaf of the space that depends on a draw is a dimension. So is what names a trial's part of a study in words
-    (`arm`, `transfer.target`). Numbers that only follow from others are none. Of a leaf that draws a number under one
-    option and has a word under another, the number is the dimension.
+    A leaf of the space that depends on a draw is a dimension, and so is a word that names a trial's
+    part of a study (`arm`, `transfer.target`). Numbers that only follow from others are none. A
+    leaf that is a number under one option and a word under another has the number as a dimension.
 
-    The bounds are those of the space. A stored trial outside of them, as of a space that was changed, widens them.
+    The bounds are those of the space. A stored trial outside of them, as of a changed space, widens
+    them.
     """
 
     def __init__(self, spaces: Iterable[Space]) -> None:
-        """`spaces`: all that the study has had; none where no space can be read, and then all is as it was stored."""
+        """Start from all `spaces` of the study; without any, values are as they were stored."""
         self._distributions: dict[str, BaseDistribution] = {}
         self._others: set[str] = set()
         for space in spaces:
             values, others = _sample(space)
             self._others |= others
             for path, distribution in values.items():
-                for bound in _bounds(distribution):
-                    self._distributions.setdefault(path, distribution)
+                self._distributions.setdefault(path, distribution)
+                if isinstance(distribution, CategoricalDistribution):
+                    bounds = [choice for choice in distribution.choices if choice is not None]
+                else:
+                    assert isinstance(distribution, IntDistribution | FloatDistribution), "no others"
+                    bounds = [distribution.low, distribution.high]
+                for bound in bounds:
                     self._cover(path, bound)
 
     def split(self, params: Params) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
-        """Return the dimensions of a trial with their values, and what else its params say."""
+        """Return a trial's dimensions with their values, and its other params."""
         own: dict[str, Scalar] = {}
         others: dict[str, Scalar] = {}
         for path, value in params.items():
@@ -62,7 +69,7 @@ class Ranges:
         return own, others
 
     def cover(self, params: Iterable[Params]) -> bool:
-        """Widen what does not hold these values of stored trials; whether anything had to be."""
+        """Widen the distributions to hold these stored values; return True if one had to be."""
         widened = [self._cover(path, value) for one in params for path, value in self.split(one)[0].items()]
         return any(widened)
 
@@ -77,10 +84,11 @@ class Ranges:
 
 
 def _sample(space: Space) -> tuple[dict[str, BaseDistribution], set[str]]:
-    """Return the distributions of a space's dimensions, and the paths of its `params` that are none.
+    """Return the distributions of a space's dimensions, and the other paths of its `params`.
 
-    Most formulas are monotone in each of their draws, so that their extremes are at the corners of the unit cube; there
-    a third of the samples is. Another third has u = 1/2 in every draw but the choices, for the middle of each range.
+    Most formulas are monotone in each draw, with their extremes at the corners of the unit cube: a
+    third of the samples is there. Another third has u = 1/2 in every draw but the choices, for the
+    middle of each range.
     """
     random = Random(0)
     draws: dict[str, Draw] = {}
@@ -121,7 +129,7 @@ def _sample(space: Space) -> tuple[dict[str, BaseDistribution], set[str]]:
 
 
 def _count_options(draws: Iterable[Draw]) -> dict[str, int]:
-    """Return how many values a path may have, for those at which nothing is drawn but choices."""
+    """Return how many values a path may have, if only choices are drawn at it."""
     at: defaultdict[str, list[int]] = defaultdict(list)
     for draw in draws:
         at[draw.name.partition("#")[0]].append(draw.choices or 0)
@@ -131,8 +139,8 @@ def _count_options(draws: Iterable[Draw]) -> dict[str, int]:
 def _from_values(values: Sequence[Scalar], middles: Sequence[float] = (), options: int = 0) -> BaseDistribution:
     """Return a distribution that holds all of these values; words among numbers are left out.
 
-    `options`: so many different numbers at most are options rather than a range. `middles`: values halfway through
-    the range; nearer to its geometric than to its arithmetic middle, the range is logarithmic.
+    Up to `options` different numbers are options rather than a range. `middles` are values halfway
+    through the range, which is logarithmic if they are nearer to its geometric middle.
     """
     numbers = {value for value in values if not isinstance(value, str | bool) and isfinite(value)}
     if not numbers:
@@ -150,25 +158,19 @@ def _from_values(values: Sequence[Scalar], middles: Sequence[float] = (), option
 
 
 def _round(bound: float, *, down: bool) -> float:
-    """Return a bound at few digits, unless that would leave values out."""
+    """Return a bound with few digits, unless that would leave values out."""
     short = float(f"{bound:.{_DIGITS}g}")
     return short if (short <= bound if down else short >= bound) else bound
 
 
-def _bounds(distribution: BaseDistribution) -> Sequence[Scalar]:
-    if isinstance(distribution, CategoricalDistribution):
-        return [choice for choice in distribution.choices if choice is not None]
-    assert isinstance(distribution, IntDistribution | FloatDistribution), "these are all that there are"
-    return [distribution.low, distribution.high]
-
-
 def _widen(known: BaseDistribution, value: Scalar) -> BaseDistribution:
-    """Return the distribution itself where it holds a value, else one that does."""
+    """Return the distribution itself if it holds a value, else one that does."""
     if isinstance(known, CategoricalDistribution):
         return known if value in known.choices else CategoricalDistribution([*known.choices, value])
-    assert isinstance(known, IntDistribution | FloatDistribution), "these are all that there are"
+    assert isinstance(known, IntDistribution | FloatDistribution), "there are no others"
     assert not isinstance(value, str), "a word is no value of a range"
-    if known.low <= value <= known.high and (isinstance(value, int) or isinstance(known, FloatDistribution)):
+    is_kind = isinstance(value, int) or isinstance(known, FloatDistribution)
+    if known.low <= value <= known.high and is_kind:
         return known
     low, high = min(known.low, value), max(known.high, value)
     is_log = known.log and low > 0

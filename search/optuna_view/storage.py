@@ -1,4 +1,4 @@
-"""Optuna's storage over stored studies, which it can read and nothing else."""
+"""Optuna's storage over stored studies, read-only."""
 
 from __future__ import annotations
 
@@ -21,54 +21,65 @@ from spaces.errors import StorageError
 from spaces.space import Space
 
 Version = tuple[Any, ...]
-"""What differs between two readings of a trial that changed."""
+"""A value that differs between two readings of a trial that changed."""
 
 
 class Reading(NamedTuple):
-    """Some trials of a study as of one moment."""
+    """Some trials of a study at one moment."""
 
     versions: Mapping[int, Version]
-    """Number -> version of each trial that is shown; one that trains has none that lasts."""
+    """Number -> version of each shown trial; that of a running one never lasts."""
     rows: Sequence[Mapping[str, Any]]
-    """Of the trials that are new or changed: columns `trials.COLUMNS`."""
+    """The new or changed trials: columns `trials.COLUMNS`."""
     validations: Mapping[int, Mapping[int, float | None]]
-    """Number of such a trial -> step -> the objective's metric; None where it was not finite."""
+    """Number of such a trial -> step -> the objective's metric; None if it was not finite."""
 
 
 class StoredStudies(Protocol):
-    """What reads a database for the storage below, from any thread."""
+    """A reader of a database for the storage below, from any thread."""
 
     def list_studies(self) -> Sequence[Mapping[str, Any]]:
         """Return the rows of `studies`, oldest first."""
         ...
 
     def read_spaces(self, study: str) -> Sequence[Space]:
-        """Return the spaces that a study has had, the present one last; those that cannot be read are left out."""
+        """Return the readable spaces that a study has had, the present one last."""
         ...
 
     def read_trials(self, study: str, known: Mapping[int, Version]) -> Reading:
-        """Return the trials to show; rows and validations only of those whose version is not the known one."""
+        """Return the trials to show, with rows and validations of those that are not `known`."""
         ...
 
 
 @dataclass
 class _Memory:
-    """What is remembered of a study."""
+    """A study as it was last read."""
 
     space: Any
-    """Its row's `space`: another text means other ranges."""
+    """Its row's `space`, on which its ranges depend."""
     ranges: Ranges
     versions: Mapping[int, Version] = field(default_factory=dict[int, Version])
     trials: dict[int, FrozenTrial] = field(default_factory=dict[int, FrozenTrial])
-    """Number -> trial."""
+
+
+def _refuse(name: str) -> Any:
+    """Return a method of this name, which raises StorageError."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise StorageError(
+            f"{name}: Optuna only reads studies of Graft; `search enqueue` adds trials, and what "
+            "`search export STUDY --to optuna FILE` writes is Optuna's own"
+        )
+
+    return refuse
 
 
 @final
 class ReadOnlyStorage(BaseStorage):
-    """The studies of a database as Optuna's, as they are now; whatever writes raises StorageError.
+    """The studies of a database as Optuna's, as they are now; writing methods raise StorageError.
 
-    Trials have their own numbers and ids. The list of trials is sorted by number, and may have gaps: of a large study
-    not all are shown, and numbers are started in the order that suits the packs.
+    Trials have their own numbers and ids. The list of trials is sorted by number, and may have
+    gaps: a large study shows some of its trials, and numbers start in an order that suits packs.
     """
 
     def __init__(self, stored: StoredStudies) -> None:
@@ -76,7 +87,7 @@ class ReadOnlyStorage(BaseStorage):
         self._memories: dict[int, _Memory] = {}
         self._lock = RLock()
 
-    # ------------------------------------------------------------------------------------------------- of a study
+    # -- a study --------------------------------------------------------------------------------
 
     def get_all_studies(self) -> list[FrozenStudy]:
         """Return all studies, oldest first."""
@@ -93,10 +104,9 @@ class ReadOnlyStorage(BaseStorage):
         ]
 
     def get_study_id_from_name(self, study_name: str) -> int:
-        """Return the study's id; raises KeyError, as Optuna's storages do, where there is no such study."""
-        return next((row["id"] for row in self._stored.list_studies() if row["name"] == study_name), None) or _miss(
-            study_name
-        )
+        """Return the study's id; raises KeyError, as Optuna's storages do, if there is none."""
+        rows = self._stored.list_studies()
+        return next((row["id"] for row in rows if row["name"] == study_name), None) or _miss(study_name)
 
     def get_study_name_from_id(self, study_id: int) -> str:
         """Return the study's name."""
@@ -107,7 +117,7 @@ class ReadOnlyStorage(BaseStorage):
         return _directions(self._row(study_id))
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
-        """Return the facts that people look at: objectives, state, note, tags, the space."""
+        """Return the facts for people: objectives, state, note, tags, the space."""
         return _describe(self._row(study_id))
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
@@ -115,14 +125,15 @@ class ReadOnlyStorage(BaseStorage):
         return _name_objectives(self._row(study_id))
 
     def _row(self, study_id: int) -> Mapping[str, Any]:
-        return next((row for row in self._stored.list_studies() if row["id"] == study_id), None) or _miss(study_id)
+        rows = self._stored.list_studies()
+        return next((row for row in rows if row["id"] == study_id), None) or _miss(study_id)
 
-    # ------------------------------------------------------------------------------------------------- its trials
+    # -- its trials -----------------------------------------------------------------------------
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
-        """Return the trials that are shown, by number; what has ended since the last call is all that is read again."""
+        """Return the shown trials, by number; those that ended before the last call are kept."""
         with self._lock:
             row = self._row(study_id)
             memory = self._memories.get(row["id"])
@@ -130,77 +141,46 @@ class ReadOnlyStorage(BaseStorage):
                 spaces = self._stored.read_spaces(row["name"])
                 memory = self._memories[row["id"]] = _Memory(row["space"], Ranges(spaces))
             reading = self._stored.read_trials(row["name"], memory.versions)
-            if memory.ranges.cover(json.loads(one["params"]) for one in reading.rows) and memory.trials:
-                # A range that became wider is another distribution of the trials that are remembered, too.
+            params = [json.loads(one["params"]) for one in reading.rows]
+            if memory.ranges.cover(params) and memory.trials:
+                # A wider range is another distribution of the remembered trials, too.
                 reading = self._stored.read_trials(row["name"], {})
                 memory.ranges.cover(json.loads(one["params"]) for one in reading.rows)
-            objectives = len(_directions(row))
-            fresh = {
-                one["number"]: show_trial(one, reading.validations.get(one["number"], {}), memory.ranges, objectives)
-                for one in reading.rows
-            }
-            memory.trials = {number: fresh.get(number) or memory.trials[number] for number in reading.versions}
+            for one in reading.rows:
+                seen = reading.validations.get(one["number"], {})
+                trial = show_trial(one, seen, memory.ranges, len(_directions(row)))
+                memory.trials[one["number"]] = trial
+            memory.trials = {number: memory.trials[number] for number in reading.versions}
             memory.versions = reading.versions
             trials = [memory.trials[number] for number in sorted(memory.trials)]
         chosen = [trial for trial in trials if states is None or trial.state in states]
         return copy_deeply(chosen) if deepcopy else chosen
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
-        """Return a trial by its id; raises KeyError where none of that id is shown."""
+        """Return a trial by its id; raises KeyError if none of that id is shown."""
         study_id, number = divmod(trial_id, MOST_TRIALS)
         return copy_deeply(self._find(study_id, number))
 
     def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
-        """Return the id of a trial by its number, which need not be its place in the list."""
+        """Return the id of a trial by its number, which need not be its index in the list."""
         return study_id * MOST_TRIALS + self._find(study_id, trial_number).number
 
     def _find(self, study_id: int, number: int) -> FrozenTrial:
         trials = self.get_all_trials(study_id, deepcopy=False)
         return next((trial for trial in trials if trial.number == number), None) or _miss(number)
 
-    # ------------------------------------------------------------------------------------------- what would write
+    # -- methods that would write ---------------------------------------------------------------
 
-    def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> NoReturn:
-        """Raise StorageError, as all methods below do."""
-        raise _refusal("create_new_study")
-
-    def delete_study(self, study_id: int) -> NoReturn:
-        raise _refusal("delete_study")
-
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
-        raise _refusal("set_study_user_attr")
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
-        raise _refusal("set_study_system_attr")
-
-    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> NoReturn:
-        raise _refusal("create_new_trial")
-
-    def set_trial_param(
-        self, trial_id: int, param_name: str, param_value_internal: float, distribution: Any
-    ) -> NoReturn:
-        raise _refusal("set_trial_param")
-
-    def set_trial_state_values(
-        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
-    ) -> NoReturn:
-        raise _refusal("set_trial_state_values")
-
-    def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> NoReturn:
-        raise _refusal("set_trial_intermediate_value")
-
-    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
-        raise _refusal("set_trial_user_attr")
-
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
-        raise _refusal("set_trial_system_attr")
-
-
-def _refusal(method: str) -> StorageError:
-    return StorageError(
-        f"{method}: Optuna only reads studies of Graft; `search enqueue` adds trials, and what "
-        "`search export STUDY --to optuna FILE` writes is Optuna's own"
-    )
+    create_new_study = _refuse("create_new_study")
+    delete_study = _refuse("delete_study")
+    set_study_user_attr = _refuse("set_study_user_attr")
+    set_study_system_attr = _refuse("set_study_system_attr")
+    create_new_trial = _refuse("create_new_trial")
+    set_trial_param = _refuse("set_trial_param")
+    set_trial_state_values = _refuse("set_trial_state_values")
+    set_trial_intermediate_value = _refuse("set_trial_intermediate_value")
+    set_trial_user_attr = _refuse("set_trial_user_attr")
+    set_trial_system_attr = _refuse("set_trial_system_attr")
 
 
 def _miss(key: object) -> NoReturn:

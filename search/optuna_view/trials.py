@@ -18,7 +18,6 @@ COLUMNS = (
     "id", "number", "group_number", "state", "seed", "parent", "parent_step", "steps", "objective", "error",
     "created_at", "started_at", "finished_at", "params", "second_objective", "constraints",
 )  # fmt: skip
-"""The columns of `trials` that are read of a trial."""
 
 _STATES: Mapping[State, TrialState] = {
     "queued": TrialState.WAITING,
@@ -29,12 +28,12 @@ _STATES: Mapping[State, TrialState] = {
     "failed": TrialState.FAIL,
 }
 _ATTRIBUTES = ("number", "group_number", "state", "seed", "steps", "parent", "parent_step", "error")
-"""Columns that Optuna has as attributes of a user, where there is something in them."""
+"""Columns that Optuna has as attributes of a user, unless they are null."""
 
 
 @final
 class ShownTrial(FrozenTrial):
-    """A trial of Optuna whose deep copy shares the distributions, which are most of it and never change."""
+    """A trial of Optuna whose deep copy shares the distributions, which never change."""
 
     def __deepcopy__(self, memo: object) -> FrozenTrial:
         other = copy(self)
@@ -49,8 +48,9 @@ def show_trial(
 ) -> FrozenTrial:
     """Return a row of `trials`, columns COLUMNS, as a trial of Optuna; `ranges` hold its params.
 
-    `validations`: step -> the objective's metric, None where it was not finite; which Optuna has as NaN. A trial that
-    finished without its objectives has failed for Optuna: none of its complete trials may lack a value.
+    `validations`: step -> the objective's metric, None if it was not finite, which Optuna has as
+    NaN. A trial that finished without its objectives has failed for Optuna, whose complete trials
+    have values.
     """
     found = [row["objective"], row["second_objective"]][:objectives]
     values = None if None in found else found

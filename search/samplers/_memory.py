@@ -1,4 +1,4 @@
-"""The memory of Optuna's samplers: a bounded part of all outcomes, so that an ask costs the same in any study."""
+"""The memory of Optuna's samplers, bounded so that an ask costs the same in any study."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ class Observation:
 
     draws: Draws
     costs: tuple[float | None, ...]
-    """One for each objective; None: it diverged or failed, or has no value of this objective."""
+    """One for each objective; None if it diverged or failed, or has no value of this objective."""
     constraints: Constraints = field(default_factory=dict[str, float | None])
-    """How far it is beyond each bound; None: not a finite number."""
+    """The excess over each bound; None if it is not a finite number."""
 
 
 @final
 class BoundedMemory:
     """The `newest` trials seen last, and the `best` of all before them.
 
-    Of these one is the better that is beyond its bounds by less; of equal ones the one that dominates the other: it has
-    no higher cost, and a lower one. With several costs those are kept that the fewest dominate.
+    A trial is better if it is beyond its bounds by less; of equal ones, if it dominates the other:
+    it has no higher cost, and a lower one. With several costs those are kept that the fewest
+    dominate.
     """
 
     def __init__(self, newest: int, best: int) -> None:
@@ -51,7 +52,7 @@ class BoundedMemory:
         yield from self._newest
 
     def add(self, seen: Observation) -> None:
-        """Remember a trial; the oldest one that is not among the best is forgotten."""
+        """Remember a trial, and forget the oldest one that is not among the best."""
         known = self._highest or [None] * len(seen.costs)
         pairs = zip(known, seen.costs, strict=True)
         self._highest = [max((cost for cost in pair if cost is not None), default=None) for pair in pairs]
@@ -72,10 +73,9 @@ class BoundedMemory:
 def count_dominators(trials: Sequence[Observation]) -> NDArray[np.int64]:
     """Count for each trial how many others dominate it; all trials have all costs."""
     costs = np.array([trial.costs for trial in trials], dtype=np.float64)  # [trials, costs]
-    # How far each exceeds its bounds, summed over them; 0 if it is feasible.
-    excess = np.array(
-        [sum(inf if one is None else max(one, 0.0) for one in trial.constraints.values()) for trial in trials]
-    )
+    # The sum of its excesses over its bounds; 0 if it is feasible.
+    bounds = [trial.constraints.values() for trial in trials]
+    excess = np.array([sum(inf if one is None else max(one, 0.0) for one in own) for own in bounds])
     ours, others = costs[:, None], costs[None]
     dominates = (ours <= others).all(-1) & (ours < others).any(-1)
     nearer, near = excess[:, None] < excess[None], excess[:, None] == excess[None]

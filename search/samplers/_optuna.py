@@ -1,4 +1,4 @@
-"""Optuna's samplers at work on a space: define-by-run over coordinates in [0, 1), in memory, with a bounded memory."""
+"""Optuna's samplers at work on a space: define-by-run in memory, over coordinates in [0, 1)."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ BELOW_ONE = nextafter(1.0, 0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much a sampler sees at once; the price of an ask grows with it, and with nothing else."""
+    """How much a sampler sees at once; the cost of an ask grows with it, and with nothing else."""
 
     newest: int
     best: int
     running: int
-    """Trials without an outcome that are shown, the newest."""
+    """The newest trials without an outcome that are shown."""
 
 
 class OptunaSampler(Sampler):
-    """A sampler that Optuna has: how it is made, and how much it sees."""
+    """A sampler of Optuna: how it is made, and how much it sees."""
 
     attributes: ClassVar[Mapping[str, Any]] = {}
-    """Optuna's own attributes that every trial which it is shown has."""
+    """Optuna's own attributes, which every trial that it is shown has."""
 
     @property
     @abstractmethod
@@ -57,11 +57,10 @@ class OptunaSampler(Sampler):
 
     @property
     def takes_two_objectives(self) -> bool:
-        """True."""
+        """True, for every sampler of Optuna."""
         return True
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-        """Start on what is remembered of the outcomes."""
         return OptunaStrategy(space, outcomes, self)
 
 
@@ -69,13 +68,14 @@ class OptunaSampler(Sampler):
 class OptunaStrategy(Strategy):
     """One of Optuna's samplers, shown the newest and the best trials.
 
-    A trial that diverged or failed counts as the worst seen so far, so that the sampler keeps away from it; as long as
-    none has an objective, such trials are left out. A pruned trial counts with its objective so far. Each constraint is
-    shown by Optuna's rule, above 0 it is broken; one that is no finite number counts as the worst excess seen.
+    A trial that diverged or failed counts as the worst seen so far, so that the sampler avoids it;
+    before any objective, such trials are left out. A pruned trial counts with its objective so far.
+    Constraints are shown by Optuna's rule, above 0 is broken; one that is not finite counts as the
+    worst excess seen.
 
-    What is asked is a function of the outcomes in their order, the trials that are open, and the number: each ask has a
-    study of its own, and a sampler with a seed of (search seed, number). So a search that is resumed asks what it would
-    have asked without the interruption.
+    A trial depends on the outcomes in their order, the open trials, and its number alone: each ask
+    has a study of its own, and a sampler with a seed of (search seed, number). So a resumed search
+    asks what it would have asked without the interruption.
     """
 
     def __init__(self, space: Space, outcomes: Sequence[Outcome], sampler: OptunaSampler) -> None:
@@ -94,7 +94,7 @@ class OptunaStrategy(Strategy):
         self._shared = SharedDraws(space)
         self._worst_excess = 1.0
         self._made: dict[Observation, FrozenTrial] = {}
-        """What was shown of the memory at the last ask."""
+        """The memory as it was shown at the last ask."""
         for outcome in outcomes:
             self._shared.keep(outcome.group, outcome.draws)
             if outcome.state in TERMINAL:
@@ -103,7 +103,6 @@ class OptunaStrategy(Strategy):
                 self._open[outcome.number] = outcome.draws
 
     def ask(self, numbers: range) -> list[Trial]:
-        """Return the trials of these numbers, in order."""
         return [self._ask(number) for number in numbers]
 
     def _ask(self, number: int) -> Trial:
@@ -116,7 +115,8 @@ class OptunaStrategy(Strategy):
             # Optuna's ranges include their end, and a choice becomes its option's middle.
             if draw.choices is None:
                 return min(suggestion.suggest_float(draw.name, 0.0, 1.0), BELOW_ONE)
-            return (suggestion.suggest_categorical(draw.name, tuple(range(draw.choices))) + 0.5) / draw.choices
+            option = suggestion.suggest_categorical(draw.name, tuple(range(draw.choices)))
+            return (option + 0.5) / draw.choices
 
         trial = self._space.sample(number, suggest)
         self._open[number] = trial.draws
@@ -124,25 +124,25 @@ class OptunaStrategy(Strategy):
         return trial
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn from trials that ended."""
         for outcome in outcomes:
             self._remember(outcome)
             self._open.pop(outcome.number, None)
 
     def _remember(self, outcome: Outcome) -> None:
         found = (outcome.objective, outcome.second_objective)[: len(self._signs)]
-        costs = [None if value is None else sign * value for sign, value in zip(self._signs, found, strict=True)]
+        pairs = zip(self._signs, found, strict=True)
+        costs = [None if value is None else sign * value for sign, value in pairs]
         constraints = outcome.constraints or {}
         worst = self._memory.worst, self._worst_excess
-        self._worst_excess = max(self._worst_excess, *(excess or 0.0 for excess in constraints.values()), 0.0)
+        excesses = (excess or 0.0 for excess in constraints.values())
+        self._worst_excess = max(self._worst_excess, *excesses, 0.0)
         self._memory.add(Observation(outcome.draws, tuple(costs), constraints))
         if worst != (self._memory.worst, self._worst_excess):
             self._made = {}
 
     def _build(self, seed: int) -> optuna.Study:
-        study = optuna.create_study(
-            sampler=self._sampler.make(seed), directions=[StudyDirection.MINIMIZE for _ in self._signs]
-        )
+        directions = [StudyDirection.MINIMIZE for _ in self._signs]
+        study = optuna.create_study(sampler=self._sampler.make(seed), directions=directions)
         worst, made = self._memory.worst, self._made
         self._made = {}
         for seen in self._memory:
@@ -151,9 +151,11 @@ class OptunaStrategy(Strategy):
             elif worst is None:
                 self._made[seen] = self._make_trial(seen.draws, TrialState.FAIL)
             else:
-                values = [bad if cost is None else cost for cost, bad in zip(seen.costs, worst, strict=True)]
+                pairs = zip(seen.costs, worst, strict=True)
+                values = [bad if cost is None else cost for cost, bad in pairs]
                 excesses = {text: self._worst_excess if one is None else one for text, one in seen.constraints.items()}
-                self._made[seen] = self._make_trial(seen.draws, TrialState.COMPLETE, values, excesses)
+                complete = TrialState.COMPLETE
+                self._made[seen] = self._make_trial(seen.draws, complete, values, excesses)
         study.add_trials(self._made.values())
         for number in sorted(self._open)[-self._sampler.limits.running :]:
             study.add_trial(self._make_trial(self._open[number], TrialState.RUNNING))
@@ -187,16 +189,14 @@ class OptunaStrategy(Strategy):
 
     def _parameter(self, name: str, u: float) -> float:
         distribution = self._distributions[name]
-        return int(u * len(distribution.choices)) if isinstance(distribution, CategoricalDistribution) else u
+        if isinstance(distribution, CategoricalDistribution):
+            return int(u * len(distribution.choices))
+        return u
 
 
 @final
 class ShownTrial(FrozenTrial):
-    """A trial of Optuna whose deep copy is a copy, for none of its parts ever changes.
-
-    Optuna's memory copies each trial that it is given, with all of its distributions: most of the price of building a
-    study of 400 trials again after each outcome.
-    """
+    """A trial of Optuna with shallow deep copies, which would be most of the cost of an ask."""
 
     def __deepcopy__(self, memo: object) -> FrozenTrial:
         return copy(self)
@@ -204,7 +204,7 @@ class ShownTrial(FrozenTrial):
 
 @final
 class SharedDraws:
-    """The coordinates that the trials of a group have in common, for the groups that are still being asked."""
+    """The coordinates that the trials of a group share, for the groups that are still asked."""
 
     def __init__(self, space: Space) -> None:
         # A group of one trial shares nothing.
@@ -212,16 +212,13 @@ class SharedDraws:
         self._groups: dict[int, dict[str, float]] = {}
 
     def of(self, group: int) -> Draws:
-        """Return the group's coordinates, empty before its first trial.
-
-        Numbers ascend: earlier groups are forgotten.
-        """
+        """Return the group's coordinates, if any, and forget earlier groups."""
         for earlier in [known for known in self._groups if known < group]:
             del self._groups[earlier]
         return self._groups.get(group, {})
 
     def keep(self, group: int, draws: Draws) -> None:
-        """Remember the coordinates of a trial's group, those of its active draws."""
+        """Remember the shared coordinates of a trial's group, those of its active draws."""
         if self._names:
             known = self._groups.setdefault(group, {})
             known.update({name: draws[name] for name in self._names if name in draws})

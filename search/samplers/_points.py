@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Points(ABC):
-    """A sequence of points in the unit cube [0, 1)^d; each point depends on its index in the sequence alone."""
+    """A sequence of points in the unit cube [0, 1)^d; each depends on its index alone."""
 
     @abstractmethod
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
@@ -29,7 +29,7 @@ class Points(ABC):
 
 @final
 class RandomPoints(Points):
-    """Independent uniform coordinates: one SplitMix64 stream per draw, keyed by the seed and the draw's name.
+    """Independent uniform coordinates: one SplitMix64 stream per draw, by seed and draw's name.
 
     Adding or removing a draw leaves the coordinates of the others as they were.
     Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
@@ -42,22 +42,18 @@ class RandomPoints(Points):
         self._keys = np.array(keys, dtype=np.uint64)
 
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
-        """Return the points first .. first + count - 1, [count, d]."""
         indices = np.arange(first + 1, first + count + 1, dtype=np.uint64)
-        words = _mix64(self._keys + indices[:, None] * np.uint64(GAMMA))
+        words = self._keys + indices[:, None] * np.uint64(GAMMA)
+        # `spaces.seeds.mix64` of each word.
+        words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        words ^= words >> np.uint64(31)
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def _mix64(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return `spaces.seeds.mix64` of each word."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
 
 
 @final
 class PointStrategy(Strategy):
-    """Trials at the points of two sequences: one over the draws of groups, one over the draws of trials."""
+    """Trials at the points of two sequences: one over draws of groups, one over those of trials."""
 
     look_ahead = 4096
 
@@ -69,7 +65,7 @@ class PointStrategy(Strategy):
         self._columns = {draw.name: column for column, draw in enumerate(space.draws)}
 
     def ask(self, numbers: range) -> list[Trial]:
-        """Return the trials of these numbers; fewer where they reach beyond `size`."""
+        """Return the trials of these numbers that are below `size`."""
         if self.size is not None:
             numbers = range(numbers.start, min(numbers.stop, self.size))
         if not numbers:

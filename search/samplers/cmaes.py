@@ -24,25 +24,26 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float64]
 WARM_START = 20
-"""Trials with an objective that a restart needs in order to estimate where the search was."""
+"""Trials with an objective that a restart needs to estimate where the search was."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class CovarianceAdaptation(Sampler):
-    """CMA-ES over the continuous draws that every trial makes; choices, conditional draws and, when groups have more
-    than one trial, the draws of groups are random.
+    """CMA-ES over the continuous draws that every trial makes; other draws are random.
 
-    Trials that are not feasible rank last, as those do that diverged. The state is a mean and a covariance; a
-    restart estimates them from the best tenth of the outcomes.
-    Source: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv 1604.00772; Nomura et al., arXiv 2012.06932.
+    These are choices, conditional draws and, if groups have several trials, the draws of groups.
+    Trials that are not feasible rank last, as those do that diverged. The state is a mean and a
+    covariance; a restart estimates them from the best tenth of the outcomes.
+    Source: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv 1604.00772; Nomura et al., arXiv
+    2012.06932.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"population": 6},)
 
     population: int = size(32, low=4)
-    """Outcomes of one generation. Trials asked beyond it before it is complete are not learnt from: on a pack of more
-    lanes, give the number of lanes."""
+    """Outcomes of one generation. Trials asked beyond it before it is complete are not learnt from:
+    on a pack of more lanes, give the number of lanes."""
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
         """Start at the middle of the cube, or where the outcomes were best."""
@@ -51,17 +52,14 @@ class CovarianceAdaptation(Sampler):
 
 @final
 class CovarianceStrategy(Strategy):
-    """CMA-ES on one study.
-
-    Optuna's wrapper is not used: it pickles its state into trials and cannot resume from rows.
-    """
+    """CMA-ES on one study. Optuna's wrapper cannot resume from rows."""
 
     def __init__(self, space: Space, outcomes: Sequence[Outcome], population: int) -> None:
         self._space = space
         self._population = population
         self._sign = space.search.objective.sign
-        learned = [draw for draw in space.own_draws if draw.choices is None and draw.condition is None]
-        self._dimensions = {draw.name: index for index, draw in enumerate(learned)}
+        own = [draw for draw in space.own_draws if draw.choices is None and draw.condition is None]
+        self._dimensions = {draw.name: index for index, draw in enumerate(own)}
         self._random = {draw.name: RandomPoints(space.search.seed, [draw]) for draw in space.draws}
         self._generation = 0
         self._asked: dict[int, int] = {}
@@ -73,8 +71,9 @@ class CovarianceStrategy(Strategy):
         ]
         self._optimizer: CMA | None = None
         if self._dimensions:
-            is_warm = len(known) >= WARM_START
-            self._optimizer = self._optimizer_at(*get_warm_start_mgd(known)) if is_warm else self._cold()
+            self._optimizer = self._cold()
+            if len(known) >= WARM_START:
+                self._optimizer = self._optimizer_at(*get_warm_start_mgd(known))
 
     def _cold(self) -> CMA:
         return self._optimizer_at(np.full(len(self._dimensions), 0.5), 1 / 6, None)
@@ -82,11 +81,14 @@ class CovarianceStrategy(Strategy):
     def _optimizer_at(self, mean: Vector, sigma: float, covariance: NDArray[np.float64] | None) -> CMA:
         bounds = np.tile([0.0, 1.0], (len(self._dimensions), 1))
         return CMA(
-            mean=np.clip(mean, 0.0, 1.0), sigma=sigma, cov=covariance, bounds=bounds, population_size=self._population
+            mean=np.clip(mean, 0.0, 1.0),
+            sigma=sigma,
+            cov=covariance,
+            bounds=bounds,
+            population_size=self._population,
         )
 
     def ask(self, numbers: range) -> list[Trial]:
-        """Return the trials of these numbers, in order."""
         return [self._ask(number) for number in numbers]
 
     def _ask(self, number: int) -> Trial:
@@ -107,22 +109,24 @@ class CovarianceStrategy(Strategy):
         return self._space.sample(number, coordinate)
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn from the trials of the current generation; the others come from a distribution that is gone."""
+        """Learn from trials of the current generation; others come from an old distribution."""
         for outcome in outcomes:
-            if self._asked.pop(outcome.number, None) == self._generation and self._optimizer is not None:
-                cost = self._sign * outcome.objective if outcome.objective is not None and outcome.feasible else None
-                self._results.append((self._vector(outcome), cost))
-                if len(self._results) == self._population:
-                    self._advance(self._optimizer)
-
-    def _advance(self, optimizer: CMA) -> None:
-        """Move on to the next generation. Trials that diverged, failed or are not feasible rank last in theirs."""
-        worst = max((cost for _, cost in self._results if cost is not None), default=0.0)
-        optimizer.tell([(point, worst if cost is None else cost) for point, cost in self._results])
-        if optimizer.should_stop():
-            self._optimizer = self._cold()
-        self._results = []
-        self._generation += 1
+            is_current = self._asked.pop(outcome.number, None) == self._generation
+            if self._optimizer is None or not is_current:
+                continue
+            objective = outcome.objective if outcome.feasible else None
+            cost = None if objective is None else self._sign * objective
+            self._results.append((self._vector(outcome), cost))
+            if len(self._results) < self._population:
+                continue
+            # Trials that diverged, failed or are not feasible rank last in their generation.
+            worst = max((cost for _, cost in self._results if cost is not None), default=0.0)
+            points = [(point, worst if cost is None else cost) for point, cost in self._results]
+            self._optimizer.tell(points)
+            if self._optimizer.should_stop():
+                self._optimizer = self._cold()
+            self._results = []
+            self._generation += 1
 
     def _vector(self, outcome: Outcome) -> Vector:
         return np.array([outcome.draws[name] for name in self._dimensions])

@@ -17,10 +17,11 @@ from spaces.plugins.fields import size
 class GaussianProcess(OptunaSampler):
     """Optuna's Gaussian process with expected improvement; for few and costly trials.
 
-    An ask fits the process: it costs a good part of a second, so this is no sampler for packs of a thousand lanes. It
-    sees 100 trials (the 50 told last, the 50 best before them) and at most 8 running ones. Conditional draws are
-    random.
-    Source: Rasmussen, Williams, "Gaussian Processes for Machine Learning"; Ament et al., arXiv 2310.20708.
+    An ask fits the process, which takes a good part of a second: this is no sampler for packs of a
+    thousand lanes. It sees 100 trials (the 50 told last, the 50 best before them) and at most 8
+    running ones. Conditional draws are random.
+    Source: Rasmussen, Williams, "Gaussian Processes for Machine Learning"; Ament et al., arXiv
+    2310.20708.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"startup": 18},)
@@ -34,5 +35,4 @@ class GaussianProcess(OptunaSampler):
         return Limits(newest=50, best=50, running=8)
 
     def make(self, seed: int) -> GPSampler:
-        """Make Optuna's Gaussian process."""
         return GPSampler(seed=seed, n_startup_trials=self.startup, warn_independent_sampling=False)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Grid(Sampler):
-    """Every combination once: all options of each choice, `points` evenly spaced coordinates of every other draw.
+    """Every combination once: all options of each choice, and `points` even coordinates of others.
 
-    The last draw of the space moves fastest. Draws of a branch that is not taken are part of the product too, so a
-    space with conditional draws repeats trials.
+    The last draw of the space moves fastest. Draws of a branch that is not taken are part of the
+    product too, so a space with conditional draws repeats trials.
     """
 
     learns = False
@@ -38,11 +38,7 @@ class Grid(Sampler):
     """Coordinates per draw, at the middles of `points` equal parts of [0, 1)."""
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> PointStrategy:
-        """Start; the outcomes are not needed.
-
-        With a `group` block each of its points meets all points of the trials, so `search.group` must divide their
-        number: SpaceError otherwise.
-        """
+        """Start; SpaceError unless `search.group` divides the points that each of a group meets."""
         of_groups, of_trials = self._options(space.group_draws), self._options(space.trial_draws)
         group, per_group = space.search.group, prod(of_trials)
         if not space.group_draws:
@@ -60,14 +56,13 @@ class Grid(Sampler):
 
 @final
 class GridPoints(Points):
-    """All combinations of options[d] coordinates per dimension, each `repeat` times in a row, over and over."""
+    """All combinations of options[d] coordinates per dimension, each `repeat` times, in a cycle."""
 
     def __init__(self, options: tuple[int, ...], repeat: int) -> None:
         self._options = options
         self._repeat = repeat
 
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
-        """Return the points first .. first + count - 1, [count, d]."""
         if not self._options:
             return np.empty((count, 0))
         # Digits by Python's own integers: a grid may have more points than fit into 64 bits.

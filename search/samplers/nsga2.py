@@ -16,12 +16,13 @@ from spaces.plugins.fields import size
 @final
 @dataclass(frozen=True, kw_only=True)
 class Genetic(OptunaSampler):
-    """Optuna's NSGA-II: children of the `population` best trials so far, by uniform crossover and mutation.
+    """Optuna's NSGA-II: children of the `population` best trials, by crossover and mutation.
 
-    With two objectives the best are the fronts that dominate all others, one after the other, spread out by crowding
-    distance; a feasible trial is better than one that is not. There are no generations to wait for: as soon as there
-    are `population` outcomes, each ask takes the best of all so far for parents.
-    Source: Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II", IEEE TEC 2002.
+    With two objectives the best are the fronts that dominate all others, one after the other,
+    spread out by crowding distance; a feasible trial is better than one that is not. There are no
+    generations to wait for: from `population` outcomes on, the parents are the best so far.
+    Source: Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II", IEEE TEC
+    2002.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"population": 6},)
@@ -29,8 +30,8 @@ class Genetic(OptunaSampler):
     population: int = size(50, low=2)
     """Parents, and random trials before the first child."""
 
-    # Optuna keeps a trial's generation in this attribute. What is remembered is generation 0, so that the parents of
-    # each next trial are the best so far, whichever trials these descend from.
+    # Optuna keeps a trial's generation in this attribute. Remembered trials are generation 0, so
+    # that the parents of each next trial are the best so far, whichever trials these descend from.
     attributes: ClassVar[Mapping[str, Any]] = {"NSGAIISampler:generation": 0}
 
     @property
@@ -39,5 +40,4 @@ class Genetic(OptunaSampler):
         return Limits(newest=self.population, best=self.population, running=self.population)
 
     def make(self, seed: int) -> NSGAIISampler:
-        """Make Optuna's NSGA-II."""
         return NSGAIISampler(seed=seed, population_size=self.population)

@@ -26,30 +26,30 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 CACHE = "github.com/optuna/optunahub-registry/main/package"
-"""Where `optunahub.load_module` keeps what it has fetched, below its folder."""
+"""The part of the cache's folder in which `optunahub.load_module` keeps what it fetched."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class OptunaHub(OptunaSampler):
-    """A sampler of a package of OptunaHub that is on this machine; nothing is fetched, and its code runs as it is.
+    """A sampler of a package of OptunaHub on this machine; nothing is fetched, its code runs as is.
 
-    It sees what `tpe` sees, coordinates in [0, 1) and choices by number, and is made anew for each ask: one that keeps
-    something in itself starts with nothing each time. One that takes no `seed` is not the same when a search resumes.
+    It sees what `tpe` sees, coordinates in [0, 1) and choices by number, and is made anew for each
+    ask, without anything that it kept in itself. If it takes no `seed`, a resumed search differs.
     Source: Ozaki et al., "OptunaHub: A Platform for Black-Box Optimization", arXiv 2510.02798.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"package": "samplers/example", "registry": "registry"},)
 
     package: str = text()
-    """Its name in the registry: `samplers/auto_sampler`."""
+    """The package's name in the registry: `samplers/auto_sampler`."""
     registry: str = text("")
     """A folder of packages, a clone's `package` for one, best by its whole path; left out: what
     `python -c "import optunahub; optunahub.load_module('samplers/auto_sampler')"` has fetched."""
     sampler: str = text("")
-    """The class; may be left out where the package has one."""
+    """The class; may be left out if the package has one."""
     arguments: str = text("{}")
-    """JSON of what the class takes: `{"n_startup_trials": 20}`."""
+    """JSON of the class's arguments: `{"n_startup_trials": 20}`."""
 
     @property
     def limits(self) -> Limits:
@@ -71,7 +71,7 @@ class OptunaHub(OptunaSampler):
         return given
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-        """Start on what is remembered of the outcomes; raises PluginError, one line, if there is no such sampler."""
+        """Start on what is remembered of the outcomes; raises PluginError without a sampler."""
         self.make(0)
         return super().begin(space, outcomes)
 
@@ -89,9 +89,11 @@ class OptunaHub(OptunaSampler):
     def _class(self) -> Any:
         module = self._import()
         members = inspect.getmembers(module, inspect.isclass)
-        own = [name for name, one in members if issubclass(one, BaseSampler) and one.__module__ == module.__name__]
-        # A package may keep its classes in files beside its first one, and name what it gives.
-        known = [name for name in getattr(module, "__all__", own) if issubclass(getattr(module, name), BaseSampler)]
+        own = [one for _, one in members if issubclass(one, BaseSampler)]
+        own = [one.__name__ for one in own if one.__module__ == module.__name__]
+        # A package may keep its classes in files beside its first one, and list them.
+        names = getattr(module, "__all__", own)
+        known = [name for name in names if issubclass(getattr(module, name), BaseSampler)]
         if self.sampler and self.sampler not in known:
             raise self._error(no_such("sampler of the package", self.sampler, known))
         if not self.sampler and len(known) != 1:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 class QuasiMonteCarlo(Sampler):
     """Scrambled Sobol points: they fill the cube more evenly than independent ones.
 
-    One sequence over the draws of groups, one over those of trials; a choice takes a coordinate like any other draw.
+    One sequence is over the draws of groups, one over those of trials. A choice takes a coordinate
+    like any other draw.
     Source: Owen, "Scrambling Sobol' and Niederreiter-Xing Points", J. Complexity 1998.
     """
 
     learns = False
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-        """Start; the outcomes are not needed."""
         seed = space.search.seed
         groups = SobolPoints(len(space.group_draws), mix64(seed))
         return PointStrategy(space, groups, SobolPoints(len(space.trial_draws), mix64(~seed)))
@@ -46,7 +46,6 @@ class SobolPoints(Points):
         self._engine = Sobol(dimensions, rng=seed) if dimensions else None
 
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
-        """Return the points first .. first + count - 1, [count, d]."""
         engine = self._engine
         if engine is None:
             return np.empty((count, 0))
@@ -54,5 +53,5 @@ class SobolPoints(Points):
             engine.reset()
         if first > engine.num_generated:
             engine.fast_forward(first - engine.num_generated)
-        # The first point is drawn apart: scipy warns of a beginning whose length is not a power of two.
+        # The first point is drawn apart: scipy warns if the first draw's length is no power of two.
         return np.concatenate([engine.random(1), engine.random(count - 1)])

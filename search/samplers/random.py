@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class RandomSearch(Sampler):
-    """Every coordinate uniform and independent; what paper 003 uses.
+    """Uniform and independent coordinates, as in paper 003.
 
     Source: Bergstra, Bengio, "Random Search for Hyper-Parameter Optimization", JMLR 2012.
     """
@@ -25,6 +25,6 @@ class RandomSearch(Sampler):
     learns = False
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-        """Start; the outcomes are not needed."""
         seed = space.search.seed
-        return PointStrategy(space, RandomPoints(seed, space.group_draws), RandomPoints(seed, space.trial_draws))
+        groups = RandomPoints(seed, space.group_draws)
+        return PointStrategy(space, groups, RandomPoints(seed, space.trial_draws))

@@ -17,14 +17,15 @@ from spaces.plugins.fields import size
 @final
 @dataclass(frozen=True, kw_only=True)
 class TreeParzen(OptunaSampler):
-    """Optuna's multivariate TPE: draws what is likely among good trials and unlikely among the others.
+    """Optuna's multivariate TPE: draws what is likely among good trials and unlikely among others.
 
-    Draws that always come together are modelled together: those that every trial makes, and those of each option that
-    a choice may take (`group` of Optuna). Running trials count as bad, so that lanes filled at once spread out. It
-    sees 400 trials: the 200 told last and the 200 best before them. With two objectives good are those that the fewest
-    dominate; trials that are not feasible are bad, the farther the worse.
-    Source: Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011; Watanabe, arXiv 2304.11127;
-    two objectives: Ozaki et al., GECCO 2020.
+    Draws that always come together are modelled together: those that every trial makes, and those
+    of each option of a choice (`group` of Optuna). Running trials count as bad, so that lanes
+    filled at once spread out. It sees 400 trials: the 200 told last and the 200 best before them.
+    With two objectives good are those that the fewest dominate; trials that are not feasible are
+    bad, the farther the worse.
+    Source: Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011; Watanabe,
+    arXiv 2304.11127; two objectives: Ozaki et al., GECCO 2020.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"startup": 5},)
@@ -40,7 +41,6 @@ class TreeParzen(OptunaSampler):
         return Limits(newest=200, best=200, running=100)
 
     def make(self, seed: int) -> TPESampler:
-        """Make Optuna's multivariate TPE."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)  # `group` is called so since 2021
             return TPESampler(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 _DIGITS = 10**6
-"""Coordinates are written in millionths."""
+"""Steps of coordinates in a text: millionths."""
 UNRESTRICTED = "unrestricted"
 _STREAM = int.from_bytes(b"floor", "little")
 
@@ -31,14 +31,14 @@ _STREAM = int.from_bytes(b"floor", "little")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Warm(Sampler):
-    """Another sampler that first tries given points and then looks more often where good trials are expected.
+    """Another sampler that tries given points first, then looks more often where good trials lie.
 
-    The first trials are the `candidates`; draws that one of them has no coordinate for come from `sampler`. After them
-    a share `floor` of the trials is the sampler's over the whole space, so that a wrong prior cannot trap the search;
-    the others are the sampler's over the `box`, stretched to fill it. A sampler that learns does so twice: over the
-    whole space from all trials, and over the box from all trials inside it. Where it also learns draws that a group
-    shares, whole groups are of the floor, those of the candidates among them. Draws that a group shares are never
-    narrowed, and candidates give no coordinates for them.
+    The first trials are the `candidates`; draws that one of them lacks come from `sampler`. After
+    them a share `floor` of the trials is the sampler's over the whole space, so that a wrong prior
+    cannot trap the search; the others are the sampler's over the `box`, stretched to fill it. A
+    sampler that learns does so twice: over the whole space from all trials, and over the box from
+    those inside it. If it learns draws that a group shares, whole groups are of the floor, those of
+    the candidates among them. Shared draws are never narrowed, and candidates do not give them.
 
     `search launch --warm-start` writes both texts; coordinates are of trials' `draws`, in [0, 1).
     """
@@ -53,14 +53,14 @@ class Warm(Sampler):
 
     sampler: Sampler = part(Sampler, "random")
     candidates: str = text("{}", plain=True)
-    """JSON, one column per draw: `{"optimizer.learning_rate": [0.52, 0.61], "model.scorer": [0.25, null]}`."""
+    """JSON, a column per draw: `{"optimizer.learning_rate": [0.52], "model.scorer": [null]}`."""
     box: str = text("{}", plain=True)
     """JSON, the range of each narrowed draw: `{"optimizer.learning_rate": [0.4, 0.7]}`."""
     floor: float = knob(0.25, low=0, high=1)
     """Share of the trials that the box does not touch."""
 
     def __post_init__(self) -> None:
-        """Raise PluginError for texts that are not as described, and for samplers that do not go with a prior."""
+        """Raise PluginError for wrong texts, and for samplers that do not go with a prior."""
         if isinstance(self.sampler, Grid):
             raise PluginError("sampler: grid tries each of its points once; random, qmc or tpe can start warm")
         if isinstance(self.sampler, Warm):
@@ -70,7 +70,7 @@ class Warm(Sampler):
 
     @property
     def takes_two_objectives(self) -> bool:
-        """Whether the sampler that it starts takes two objectives."""
+        """True if the sampler that it starts takes two objectives."""
         return self.sampler.takes_two_objectives
 
     def points(self) -> tuple[Draws, ...]:
@@ -79,8 +79,8 @@ class Warm(Sampler):
         if len({len(column) for column in columns.values()}) > 1:
             raise PluginError("candidates: every draw must have as many coordinates as the others, null for none")
         names = list(columns)
-        rows = zip(*columns.values(), strict=True)
-        return tuple({name: u for name, u in zip(names, row, strict=True) if u is not None} for row in rows)
+        rows = [zip(names, row, strict=True) for row in zip(*columns.values(), strict=True)]
+        return tuple({name: u for name, u in row if u is not None} for row in rows)
 
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         """Return the low and the high end of each narrowed draw."""
@@ -91,7 +91,7 @@ class Warm(Sampler):
         return {name: (low, high) for name, (low, high) in box.items()}
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-        """Start; raises SpaceError for a draw that the space has not."""
+        """Start; raises SpaceError for a draw that the space lacks."""
         known = [draw.name for draw in space.draws]
         for name in {name: None for point in (*self.points(), self.ranges()) for name in point}:
             if name not in known:
@@ -100,10 +100,7 @@ class Warm(Sampler):
 
 
 def format_prior(points: Sequence[Draws], ranges: Mapping[str, tuple[float, float]]) -> tuple[str, str]:
-    """Return the texts `candidates` and `box` of these coordinates, to six decimals.
-
-    Ranges are rounded to their inside.
-    """
+    """Return these coordinates as `candidates` and `box`, six decimals, ranges rounded inwards."""
     names = list({name: None for point in points for name in point})
     columns = {
         name: [min(round(point[name] * _DIGITS), _DIGITS - 1) / _DIGITS if name in point else None for point in points]
@@ -136,7 +133,7 @@ def _is_end(value: Any) -> bool:
 
 @final
 class WarmStrategy(Strategy):
-    """A prior at work on one study. Which trials are of the floor is a function of the seed and the number."""
+    """A prior at work on one study. Seed and number decide which trials are of the floor."""
 
     def __init__(self, space: Space, outcomes: Sequence[Outcome], settings: Warm) -> None:
         self._space = space
@@ -144,10 +141,12 @@ class WarmStrategy(Strategy):
         self._box = Box(space, settings.ranges())
         self._floor = settings.floor if self._box.narrows else 1.0
         started = {outcome.number for outcome in outcomes}
-        known = [*outcomes, *(Outcome.of_open(trial) for trial in self._candidates if trial.number not in started)]
+        open_ones = [Outcome.of_open(one) for one in self._candidates if one.number not in started]
+        known = [*outcomes, *open_ones]
         self._whole = settings.sampler.begin(space, known)
-        self._narrow = settings.sampler.begin(warp(space, self._box.to_space), self._box.to_box(known))
-        # What a group shares must be the same in both. Points are a function of the number, so they are the same; a
+        warped = warp(space, self._box.to_space)
+        self._narrow = settings.sampler.begin(warped, self._box.to_box(known))
+        # Both must agree on what a group shares. Points are a function of the number, so they do; a
         # sampler that learns would draw it twice, so for it whole groups are of the floor.
         learns = bool(space.group_draws) and settings.sampler.learns
         self._unit = space.search.group if learns else 1
@@ -155,7 +154,6 @@ class WarmStrategy(Strategy):
         self.look_ahead = self._whole.look_ahead
 
     def ask(self, numbers: range) -> list[Trial]:
-        """Return the trials of these numbers, in order."""
         trials: list[Trial] = []
         for number in numbers:
             origin = self.origin(number)
@@ -164,11 +162,12 @@ class WarmStrategy(Strategy):
             elif origin == UNRESTRICTED:
                 trials += self._whole.ask(range(number, number + 1))
             else:
-                trials += unwarp(self._space, self._narrow.ask(range(number, number + 1)), self._box.to_space)
+                narrow = self._narrow.ask(range(number, number + 1))
+                trials += unwarp(self._space, narrow, self._box.to_space)
         return trials
 
     def origin(self, number: int) -> str:
-        """Return where a trial comes from: `candidates`, `box`, or `unrestricted`, as those of the floor are."""
+        """Return the origin of a trial: `candidates`, `box`, or `unrestricted` (of the floor)."""
         if number < len(self._candidates):
             return "candidates"
         unit = number // self._unit
@@ -176,7 +175,6 @@ class WarmStrategy(Strategy):
         return UNRESTRICTED if unit < self._first or word < self._floor * 2.0**64 else "box"
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn from trials that ended."""
         self._whole.tell(outcomes)
         self._narrow.tell(self._box.to_box(outcomes))
 
@@ -199,7 +197,7 @@ Warping = Callable[[int, str, float], float]
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WarpedSpace(Space):
-    """A space as a sampler sees it whose coordinates are not those of the trials."""
+    """A space with coordinates of its own for a sampler, other than those of the trials."""
 
     original: Space
     warping: Warping
@@ -223,10 +221,11 @@ def warp(space: Space, warping: Warping) -> WarpedSpace:
 
 def unwarp(space: Space, trials: Sequence[Trial], warping: Warping) -> list[Trial]:
     """Return the trials that a sampler asked of a warped space, with their real coordinates."""
-    return [
-        space.resolve(trial.number, {name: warping(trial.number, name, u) for name, u in trial.draws.items()})
-        for trial in trials
-    ]
+    resolved: list[Trial] = []
+    for trial in trials:
+        draws = {name: warping(trial.number, name, u) for name, u in trial.draws.items()}
+        resolved.append(space.resolve(trial.number, draws))
+    return resolved
 
 
 @final
@@ -239,18 +238,18 @@ class Box:
         self.narrows = bool(self._ranges)
 
     def to_space(self, number: int, name: str, u: float) -> float:
-        """Return a trial's coordinate of the sampler's."""
+        """Return the trial's coordinate for the sampler's."""
         low, high = self._ranges.get(name, (0.0, 1.0))
         return min(low + u * (high - low), math.nextafter(high, 0.0))
 
     def to_box(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Return the outcomes that lie in the box, with coordinates as the sampler sees them."""
-        return [
-            replace(outcome, draws={name: self._inner(name, u) for name, u in outcome.draws.items()})
-            for outcome in outcomes
-            if all(low <= outcome.draws.get(name, low) <= high for name, (low, high) in self._ranges.items())
-        ]
-
-    def _inner(self, name: str, u: float) -> float:
-        low, high = self._ranges.get(name, (0.0, 1.0))
-        return min((u - low) / (high - low), _BELOW_ONE)
+        found: list[Outcome] = []
+        for outcome in outcomes:
+            draws = dict(outcome.draws)
+            own = [(name, *ends) for name, ends in self._ranges.items() if name in draws]
+            if all(low <= draws[name] <= high for name, low, high in own):
+                for name, low, high in own:
+                    draws[name] = min((draws[name] - low) / (high - low), _BELOW_ONE)
+                found.append(replace(outcome, draws=draws))
+        return found

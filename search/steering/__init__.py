@@ -1,1 +1,1 @@
-"""What decides while a study runs: the controller, and the leases, lanes and queues that it keeps."""
+"""The decisions while a study runs: the controller, and its leases, lanes and queues."""

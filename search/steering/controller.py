@@ -1,7 +1,8 @@
 """The controller: the one object that decides what to train, stop and refill.
 
-`exchange` takes a worker's reports and its offer of free lanes, and answers with directives. It records first and
-decides then: nothing that a sampler, a stopping policy or a screen has seen can be lost.
+`exchange` takes a worker's reports and its offer of free lanes, and answers with directives. It
+records first and decides then, so that nothing is lost that a sampler, a stopping policy or a
+screen has seen.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 KeepCheckpoints = Callable[[Collection[str], Collection[str]], None]
-"""(kept paths, live workers): removes all checkpoint files but the kept ones and what live workers are writing."""
+"""(kept paths, live workers): removes all checkpoint files but the kept and those being written."""
 
 
 @final
 class Controller:
     """Steers one study. One thread at a time may call it, and it alone may write to its study.
 
-    Trials are written as running before a worker is told of them, and as ended before anyone acts on it. Whatever a
-    worker says of a trial comes with the fence of its start: what is not the newest start of it is ignored, and the
-    worker is told to drop it. While another call is under way, `renew`, `progress` and `request_stop` may be called.
+    Trials are written as running before a worker is told of them, and as ended before anyone acts
+    on it. A message about a trial has the fence of its start: if that is not the newest start, the
+    message is ignored and the worker is told to drop the trial. While another call is under way,
+    `renew`, `progress` and `request_stop` may be called.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Controller:
         clock: Callable[[], float] = time.monotonic,
         keep_checkpoints: KeepCheckpoints | None = None,
     ) -> None:
-        """Count the numbers below `space.search.trials` that never started as new; `begin` adds the queued trials."""
+        """Count the numbers below `space.search.trials` that never started as new."""
         self._space = space
         self._objective_check = ObjectiveCheck()
         self._planned = space.search.trials
@@ -60,10 +62,12 @@ class Controller:
         self._ledger = Ledger(space, strategy, monitors, study, clock)
         self._saving: set[str] = set()
         """Workers that were asked to write a checkpoint before they are dismissed."""
-        self._next_copy = max(self._planned, study.queries.next_number())  # trials by hand come after the planned ones
+        # Trials by hand come after the planned ones.
+        first = study.queries.next_number()
+        self._next_copy = max(self._planned, first)
         # Holes are numbers that the sampler was asked for and whose trials were never started.
-        holes = [range(hole.start, min(hole.stop, self._planned)) for hole in study.queries.holes()]
-        self._queue = TrialQueue(strategy, [*holes, range(study.queries.next_number(), self._planned)])
+        holes = [range(one.start, min(one.stop, self._planned)) for one in study.queries.holes()]
+        self._queue = TrialQueue(strategy, [*holes, range(first, self._planned)])
         self._requeueing = Requeueing(study, self._ledger, self._queue)
         self._stopping = False
         self._finished = False
@@ -79,29 +83,29 @@ class Controller:
     ) -> Self:
         """Return the controller of a study that is new or resumed.
 
-        Raises StudyError for policies that do not go together.
-
-        `crashed`: the launch before crashed by itself, in the process that also trained; otherwise it was killed.
-
-        Trials that were running when the last controller ended are queued again. The sampler learns every outcome and
-        which trials are open; stopping policies that compare with ended trials see the reports of these again.
+        Trials that were running when the last controller ended are queued again. The sampler learns
+        every outcome and which trials are open; stopping policies that compare with ended trials
+        see the reports of these again. `crashed`: the launch before crashed by itself, in the
+        process that also trained; otherwise it was killed. Raises StudyError for policies that do
+        not go together.
         """
         interrupted = study.queries.running()
-        # With one trial running, the trial may be why the launch crashed; with several, nothing can be said. A launch
-        # that was killed, by whomever, says nothing about its trials.
+        # A single running trial may have crashed the launch; with several, nothing can be said. A
+        # launch that was killed, by whomever, says nothing about its trials.
         crashed_alone = interrupted[0].number if crashed and len(interrupted) == 1 else None
         (study.release if crashed_alone is None else study.rescue)(interrupted)
         queued = [(space.restore(lineage), trial) for lineage, trial in study.queries.queued()]
         monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
         check_together(monitors, space.search.history)
-        # The draws of a million trials take seconds and gigabytes: they are read only where someone looks at them.
+        # The draws of a million trials take seconds and gigabytes: they are read only if needed.
         compare = any(monitor.compares for monitor in monitors)
         needed = space.needs_outcomes or space.search.sampler.learns or compare
         ended = study.queries.outcomes(None) if needed else []
         opened = [Outcome.of_open(trial) for trial, _ in queued]
-        # Copies of a population are left out: no sampler drew them. Without copies, later numbers are trials by hand.
-        copies = any(monitor.makes_copies for monitor in monitors)
-        outcomes = [outcome for outcome in (*ended, *opened) if not copies or outcome.number < space.search.trials]
+        # No sampler drew copies of a population. Without copies, later numbers are trials by hand.
+        outcomes = [*ended, *opened]
+        if any(monitor.makes_copies for monitor in monitors):
+            outcomes = [one for one in outcomes if one.number < space.search.trials]
         strategy = begin(space, outcomes)
         groups = {outcome.number: outcome.group for outcome in ended}
         for monitor in monitors:
@@ -122,10 +126,9 @@ class Controller:
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """Record a worker's reports, decide, and fill its free lanes.
 
-        Errors of the study's store are raised to the caller and end the run; a new controller resumes from what was
-        written.
+        An error of the store ends the run; a new controller resumes from what was written.
         """
-        # A worker without a lease may report trials that others train by now: none of its reports is looked at.
+        # Other workers may train the trials of one without a lease: its reports are not looked at.
         if not self._leases.admit(offer):
             return Directives(lease_lost=True)
         current = self._ledger.current(reports, offer.worker)
@@ -147,14 +150,11 @@ class Controller:
         self._stopping = True
 
     def renew(self, worker: str) -> bool:
-        """Renew a worker's lease; False if it has expired. May be called at any time, from any thread."""
+        """Renew a worker's lease; False if it has expired. Any thread may call it at any time."""
         return self._leases.renew(worker)
 
     def sweep(self) -> None:
-        """Requeue, every ten seconds, the trials of workers whose leases have expired.
-
-        It is called about every second.
-        """
+        """Requeue, every ten seconds, the trials of workers with expired leases; call it often."""
         for worker in self._leases.sweep():
             self.handle_departure(worker)
 
@@ -164,13 +164,13 @@ class Controller:
         self._requeueing.rescue(self._ledger.running.of(worker))
 
     def handle_departure(self, worker: str) -> None:
-        """Requeue the trials of a worker whose machine is gone, or cannot be reached, which is no trial's fault."""
+        """Requeue the trials of a worker whose machine is gone or cannot be reached."""
         self._leases.drop(worker)
         self._requeueing.release(self._ledger.running.of(worker))
 
     @property
     def makes_copies(self) -> bool:
-        """Whether a stopping policy makes copies of trials."""
+        """True if a stopping policy makes copies of trials."""
         return self._ledger.makes_copies
 
     def close(self) -> None:
@@ -199,14 +199,15 @@ class Controller:
             time_left=ledger.pace.time_left(ledger.running.all(), self._queue.waiting, self._clock()),
         )
 
-    # --------------------------------------------------------------------------------------------------- fill the lanes
+    # -- fill the lanes --------------------------------------------------------------------------
 
     def _assign(self, offer: Offer, reports: Sequence[Report]) -> Directives:
-        """Return trials for the free lanes of a worker, and which of those that it holds to drop."""
+        """Return trials for the free lanes of a worker, and those that it holds and must drop."""
         copies = self._ledger.copies(reports, offer.worker, self._next_copy)
         holds, running = offer.holds, self._ledger.running
-        # Lanes of trials that the worker is told to stop are free, too; beside a suspected trial none is filled.
-        stopped = 0 if offer.structure is None else sum(not running.has(one, offer.worker) for one in holds)
+        # Lanes of trials to be stopped are free, too; beside a suspected trial none is filled.
+        stopped = sum(not running.has(one, offer.worker) for one in holds)
+        stopped = 0 if offer.structure is None else stopped
         is_suspected = self._requeueing.is_suspected(running.of(offer.worker))
         started = self._start(offer, 0 if is_suspected else offer.lanes + stopped, copies)
         stop = tuple(one.number for one in holds if not running.has(one, offer.worker))
@@ -218,16 +219,17 @@ class Controller:
         return Directives(stop=stop, start=started, done=done, waiting_per_running=waiting_per_running)
 
     def _start(self, offer: Offer, lanes: int, copies: Sequence[Copy]) -> tuple[Trial, ...]:
-        """Start the copies in the lanes of the trials that they replace, and queued or new trials in other lanes."""
+        """Start the copies in the lanes that they take over, and queued or new trials in others."""
         beside = {one.trial.structure for one in self._ledger.running.all()} if offer.is_beside else ()
         filling = self._queue.take(offer.structure, lanes, offer.common, beside)
         if not filling and not self._ledger.running and offer.structure is None and offer.lanes:
             filling = self._queue.take_quarantined()
         replaced = [self._ledger.prune_result(copy.replaced) for copy in copies]
         try:
-            started = self._ledger.start((*(copy.trial for copy in copies), *filling), offer.worker, replaced)
+            trials = (*(copy.trial for copy in copies), *filling)
+            started = self._ledger.start(trials, offer.worker, replaced)
         except Exception:
-            # The worker may ask again: the trials must not be lost. The copies will be made again, with their numbers.
+            # The worker may ask again, and must get these trials; copies are made again.
             self._queue.requeue(filling)
             raise
         self._next_copy += len(copies)
@@ -237,7 +239,7 @@ class Controller:
         return started
 
     def _dismiss(self, offer: Offer) -> Directives:
-        """Ask a worker once to save what it trains; at its next exchange release its trials and dismiss it."""
+        """Ask a worker once to save; at its next exchange release its trials and dismiss it."""
         if offer.holds and offer.worker not in self._saving:
             self._saving.add(offer.worker)
             return Directives(save=True)
@@ -246,6 +248,6 @@ class Controller:
         return Directives(stop=tuple(one.number for one in offer.holds), done=True)
 
     def _tidy(self, live_workers: Collection[str]) -> None:
-        """Remove the checkpoint files that no trial resumes from, but what live workers are writing."""
+        """Remove the checkpoint files that no trial resumes from and no live worker writes."""
         if self._keep_checkpoints:
             self._keep_checkpoints(self._study.queries.checkpoint_paths(), live_workers)

@@ -1,4 +1,4 @@
-"""An experiment's trials in their order: each arm's configurations from every seed, then the best of them again."""
+"""An experiment's trials in order: the configurations of each arm, then the best ones again."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from spaces.records import Draws, Outcome, State, Trial
 
 @final
 class ExperimentStrategy(Strategy):
-    """Asks a sampler of its own in each arm; an arm's confirmations wait until its configurations have ended.
+    """Asks a sampler in each arm; an arm's confirmations wait until its configurations have ended.
 
-    A sampler is asked for a configuration once, and learns the mean of its seeds when all of them have ended; one with
-    a seed that diverged counts as diverged, for it is no choice that could be relied on.
+    A sampler is asked for a configuration once, and learns the mean of its seeds when all of them
+    have ended. A configuration with a seed that diverged counts as diverged: it is unreliable.
     """
 
     def __init__(self, space: ExperimentSpace, outcomes: Sequence[Outcome]) -> None:
-        """`outcomes` as `Sampler.begin` has it. Raises StudyError for a stopping policy that makes copies."""
-        if any(policy.begin(space.search.objective).makes_copies for policy in space.search.stopping):
+        """`outcomes` as in `Sampler.begin`; raises StudyError if a stopping policy makes copies."""
+        policies = [policy.begin(space.search.objective) for policy in space.search.stopping]
+        if any(policy.makes_copies for policy in policies):
             raise StudyError(
                 "search.stopping: a copy in a population has no seed of its own, so that no arm can own it"
             )
@@ -34,14 +35,15 @@ class ExperimentStrategy(Strategy):
         self._objectives: dict[tuple[int, int], list[float | None]] = {}
         """Arm and configuration -> the objectives of its seeds that ended."""
         self._ended: Counter[int] = Counter()
-        """Arm -> its trials that ended, confirmations apart."""
+        """Arm -> its trials that ended, without confirmations."""
         open_ones: dict[tuple[int, int], Outcome] = {}
         for outcome in outcomes:
             part = space.part_of(outcome.number)
             if isinstance(part, Tried):
                 key = part.arm, part.configuration
                 self._draws[key] = outcome.draws
-                open_ones[key] = replace(outcome, number=part.configuration, objective=None, state="queued")
+                own = replace(outcome, number=part.configuration, objective=None, state="queued")
+                open_ones[key] = own
         complete = self._note(outcome for outcome in outcomes if outcome.state != "queued")
         known = open_ones | {(arm, outcome.number): outcome for arm, outcome in complete}
         self._searches = [
@@ -54,7 +56,7 @@ class ExperimentStrategy(Strategy):
         for count, number in enumerate(numbers):
             part = self._space.part_of(number)
             if isinstance(part, Confirmed):
-                # All configurations of the arm must have ended; a grid may have fewer than were planned.
+                # All configurations of the arm must have ended; a grid may have fewer than planned.
                 planned, size = self._space.configurations, self._searches[part.arm].size
                 trials = (planned if size is None else min(size, planned)) * self._space.seeds
                 if self._ended[part.arm] < trials:
@@ -73,10 +75,11 @@ class ExperimentStrategy(Strategy):
             self._searches[arm].tell(own)
 
     def _find_draws(self, part: Tried | Confirmed) -> Draws | None:
-        """Return the coordinates of a configuration, asked for if it is new; None where there is no such one."""
+        """Return the coordinates of a configuration, new or known; None if there is none."""
         if isinstance(part, Confirmed):
-            # Ranked are the configurations of which every seed has an objective, the best mean first.
-            own = {number: found for (arm, number), found in self._objectives.items() if arm == part.arm}
+            # Only configurations with an objective of every seed are ranked, the best mean first.
+            objectives = self._objectives.items()
+            own = {number: found for (arm, number), found in objectives if arm == part.arm}
             ranked = list(rank_by_mean(own, self._space.seeds, self._space.search.objective.sign))
             return self._draws[part.arm, ranked[part.rank]] if part.rank < len(ranked) else None
         key = part.arm, part.configuration
@@ -88,10 +91,7 @@ class ExperimentStrategy(Strategy):
         return self._draws[key]
 
     def _note(self, outcomes: Iterable[Outcome]) -> list[tuple[int, Outcome]]:
-        """Remember outcomes; return arm and outcome of each configuration that is complete now.
-
-        Such an outcome is numbered within its arm.
-        """
+        """Remember outcomes; return arm and outcome, numbered in its arm, of each complete one."""
         complete: list[tuple[int, Outcome]] = []
         for outcome in outcomes:
             part = self._space.part_of(outcome.number)
@@ -103,5 +103,6 @@ class ExperimentStrategy(Strategy):
             if len(objectives) == self._space.seeds:
                 mean = mean_objective(objectives)
                 state: State = "diverged" if mean is None else "finished"
-                complete.append((part.arm, replace(outcome, number=part.configuration, objective=mean, state=state)))
+                own = replace(outcome, number=part.configuration, objective=mean, state=state)
+                complete.append((part.arm, own))
         return complete

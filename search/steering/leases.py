@@ -1,9 +1,10 @@
-"""Which of a study's workers still hold their trials.
+"""The leases of a study's workers on their trials.
 
-A worker renews its lease every ten seconds; a lease expires a minute after its last renewal. A renewal is noted in
-memory at once and written at the next sweep, together with all others. Then the database's clock alone decides which
-leases have expired: clocks of machines differ, and a controller that was paused cannot trust its own. So a renewal
-never waits for the database, and while the database is away no lease expires.
+A worker renews its lease every ten seconds; a lease expires a minute after its last renewal. A
+renewal is noted in memory at once and written at the next sweep, together with all others. Then the
+database's clock alone decides which leases have expired: clocks of machines differ, and a
+controller that was paused cannot trust its own. So a renewal never waits for the database, and no
+lease expires while the database is away.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _Worker:
 
 @final
 class Leases:
-    """Leases of the workers of one controller; `renew`, `steps` and `room` may be asked by any thread, at any time."""
+    """Leases of one controller's workers; any thread may use `renew`, `steps` and `room`."""
 
     def __init__(self, study: StudyStore, clock: Callable[[], float]) -> None:
         self._study = study
@@ -53,7 +54,7 @@ class Leases:
         self._workers: dict[str, _Worker] = {}
         self._lost: set[str] = set()
         self._dismissed: set[str] = set()
-        """Dismissed workers, once that is written."""
+        """Dismissed workers whose dismissal is written."""
         self._swept = clock()
 
     @property
@@ -63,7 +64,7 @@ class Leases:
 
     @property
     def room(self) -> int:
-        """How many model-steps the workers would have made if no lane had been free."""
+        """Model-steps that the workers would have made if no lane had been free."""
         return sum(one.room for one in [*self._workers.values()])
 
     @property
@@ -95,24 +96,27 @@ class Leases:
         self._workers[worker].state = "done"
 
     def drop(self, worker: str) -> None:
-        """End a worker's lease; it is told so at its next call."""
+        """End a worker's lease; the worker is told so at its next call."""
         self._lost.add(worker)
 
     def sweep(self) -> list[str]:
-        """Write the renewals every ten seconds; return the workers whose leases have expired since."""
+        """Write the renewals every ten seconds; return the workers whose leases have expired."""
         return self.write_renewals() if self._clock() >= self._swept + SWEEP_SECONDS else []
 
     def write_renewals(self) -> list[str]:
-        """Write when each worker was last seen; return those whose leases have expired since the last time.
+        """Write when each worker was last seen; return those whose leases have expired since.
 
-        A controller that was itself paused cannot tell which workers were silent: it gives every worker a new lease.
+        A controller that was paused cannot tell which workers were silent: it renews every lease.
         """
         now = self._clock()
         if now > self._swept + LEASE_SECONDS / 2:
             for worker in self._workers.values():
                 worker.last_seen = now
-        alive = {name: one for name, one in self._workers.items() if name not in self._lost | self._dismissed}
-        expired = self._study.renew_leases([worker.status(now) for worker in alive.values()], LEASE_SECONDS)
+        gone = self._lost | self._dismissed
+        alive = {name: one for name, one in self._workers.items() if name not in gone}
+        seen = [worker.status(now) for worker in alive.values()]
+        expired = self._study.renew_leases(seen, LEASE_SECONDS)
         self._swept = self._clock()
-        self._dismissed.update(name for name, worker in alive.items() if worker.state == "done")
-        return [name for name, worker in alive.items() if name in expired and worker.state == "running"]
+        done = {name for name, worker in alive.items() if worker.state == "done"}
+        self._dismissed |= done
+        return [name for name in alive if name in expired and name not in done]

@@ -1,6 +1,7 @@
-"""The running trials of a study: what happens to them is written first, and then acted on.
+"""The running trials of a study: events are written first, and then acted on.
 
-Nothing that a sampler or a stopping policy has seen can be lost: both learn only what the study's store has committed.
+Nothing that a sampler or a stopping policy has seen can be lost: both learn only what the study's
+store has committed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @final
 class Ledger:
-    """Starts, reports, results and checkpoints of trials: each method writes, and then tells sampler and policies."""
+    """Starts, reports, results and checkpoints: each is written, then told to the sampler."""
 
     def __init__(
         self,
@@ -52,30 +53,31 @@ class Ledger:
         self._study = study
         self._clock = clock
         self.pace = Pace()
-        """How fast trials train, for the time that is left."""
+        """The speed of trials, for the time that is left."""
         self.running = RunningTrials()
         self.ended: Counter[State] = Counter(
             {state: count for state, count in study.queries.counts().items() if state in TERMINAL}
         )
-        """How many trials ended in each state."""
+        """The number of trials that ended in each state."""
         self.best = study.queries.best(space.search.objective.direction)
         """The best objective so far and its trial; None before the first one."""
         self.reports = 0
         """Reports written by this controller."""
         self.steps = 0
-        """Optimizer steps that these stand for."""
+        """Optimizer steps in these reports."""
 
     @property
     def makes_copies(self) -> bool:
-        """Whether a stopping policy makes copies of trials."""
+        """True if a stopping policy makes copies of trials."""
         return any(monitor.makes_copies for monitor in self._monitors)
 
     def current(self, reports: Sequence[Report], worker: str) -> list[Report]:
-        """Return the reports on starts that the worker holds, none after a trial's last."""
+        """Return the reports on starts that the worker holds, none after a trial's last one."""
         current: list[Report] = []
         ended: set[int] = set()
         for report in reports:
-            if not self.running.has(TrialStart(report.number, report.fence), worker) or report.number in ended:
+            one = TrialStart(report.number, report.fence)
+            if not self.running.has(one, worker) or report.number in ended:
                 continue
             current.append(report)
             if report.state != "running":
@@ -85,7 +87,7 @@ class Ledger:
     def record(self, reports: Sequence[Report]) -> list[TrialResult]:
         """Write the reports with the results that they imply; return those results.
 
-        What is known of the trials changes only after the write: if it fails, the same reports may be sent again.
+        Running trials change only after the write: if it fails, the same reports may come again.
         """
         if not reports:
             return []
@@ -93,15 +95,18 @@ class Ledger:
         results: list[TrialResult] = []
         for report in reports:
             search, trial = self._space.search_of(report.number), self.running[report.number].trial
-            rating = ratings[report.number] = rating_after(search, ratings[report.number], trial, report)
+            rating = rating_after(search, ratings[report.number], trial, report)
+            ratings[report.number] = rating
             if report.state != "running":
-                reached = asdict(rating if report.state == "finished" else NO_RATING)
-                results.append(
-                    TrialResult(
-                        number=report.number, state=report.state, error=report.error, fence=report.fence, **reached
-                    )
+                result = TrialResult(
+                    number=report.number,
+                    state=report.state,
+                    error=report.error,
+                    fence=report.fence,
+                    **asdict(rating if report.state == "finished" else NO_RATING),
                 )
-        # In the order of numbers, in which the outcomes of one moment are read again after a restart.
+                results.append(result)
+        # By number, the order in which outcomes of one moment are read again after a restart.
         results.sort(key=lambda result: result.number)
         self._study.record(reports, results, ())
         for report in reports:
@@ -114,7 +119,7 @@ class Ledger:
         return results
 
     def close_and_prune(self, reports: Sequence[Report], results: Sequence[TrialResult]) -> None:
-        """Show policies and sampler what is recorded, close trials that ended, and end those that a policy stops."""
+        """Tell policies and sampler, close trials that ended, and end those that a policy stops."""
         groups = {report.number: self.running[report.number].trial.group for report in reports}
         stopped = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
         self.close(results)
@@ -126,7 +131,8 @@ class Ledger:
     def prune_result(self, number: int) -> TrialResult:
         """Return the result of a running trial that is pruned now."""
         running = self.running[number]
-        return TrialResult(number=number, state="pruned", fence=running.trial.fence, **asdict(running.rating))
+        reached = asdict(running.rating)
+        return TrialResult(number=number, state="pruned", fence=running.trial.fence, **reached)
 
     def close(self, results: Sequence[TrialResult]) -> None:
         """Forget trials whose results are written, after the sampler has learned from them."""
@@ -160,39 +166,37 @@ class Ledger:
             self._strategy.tell(outcomes)
 
     def remove(self, number: int) -> RunningTrial:
-        """Take a trial from the running ones; return what was known of it."""
+        """Take a trial from the running ones, and return it."""
         for monitor in self._monitors:
             monitor.forget(number)
         return self.running.pop(number)
 
     def copies(self, reports: Sequence[Report], worker: str, first: int) -> Sequence[Copy]:
-        """Return copies that take lanes of the worker's pack, numbered from `first`; nothing is written yet."""
+        """Return unwritten copies that take lanes of the worker's pack, numbered from `first`."""
         if not reports:
             return ()
         own = {number: self.running[number] for number in self.running.of(worker)}
         pack = {number: (running.trial, running.step) for number, running in own.items()}
         reported = {report.number for report in reports} & pack.keys()
-        # At most one policy makes copies (`check_together`), so that all may be numbered from the same number.
+        # At most one policy makes copies (`check_together`), so that numbers never collide.
         return [copy for monitor in self._monitors for copy in monitor.copies(self._space, pack, reported, first)]
 
     def start(self, trials: Sequence[Trial], worker: str, results: Sequence[TrialResult] = ()) -> tuple[Trial, ...]:
         """Write the trials as running on the worker; return them with their new fences."""
         if not trials:
             return ()
-        # Written before the worker is told: should it or this process end now, the rows say who had the trials.
+        # Written before the worker is told: after a crash the rows say who had the trials.
         fences = self._study.start(trials, worker, results)
         started = tuple(replace(trial, fence=fences[trial.number]) for trial in trials)
         for trial in started:
             step = trial.parent_step
-            self.running.put(RunningTrial(trial, worker, step=step, first_step=step, started=self._clock()))
+            now = self._clock()
+            self.running.put(RunningTrial(trial, worker, step=step, first_step=step, started=now))
             self.pace.note_start(trial)
         return started
 
     def save(self, offer: Offer) -> list[Checkpoint]:
-        """Write the worker's checkpoints, each with what is known of its trial there; return those that count.
-
-        To be called after the reports up to them are recorded.
-        """
+        """Write the worker's checkpoints, after its reports; return those of current starts."""
         saved = [
             one._replace(controller_state=self._state_of(one.number))
             for one in offer.saved
@@ -222,4 +226,4 @@ class Ledger:
 
 
 _RATING = [field.name for field in fields(Rating)]
-"""What a checkpoint keeps of a rating; one of an older Graft has the objective alone."""
+"""Fields of a rating in a checkpoint; one of an older Graft has the objective alone."""

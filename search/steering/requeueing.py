@@ -1,9 +1,10 @@
-"""Trials that lost their worker: back in the queue, or apart from others if they may have crashed it.
+"""Trials that lost their worker: back in the queue, or apart from others if they may be the cause.
 
-A crash ends a whole pack, so that each of its trials counts it, whichever was the cause. So their number alone fails no
-trial: after some crashes it is suspected and trains alone on a device, after more it is quarantined and trains when no
-other trial does. It fails only when workers crashed in a row that trained nothing else, while those of other trials
-lived. Workers that left, kills of the launcher and lost machines count against no trial.
+A crash ends a whole pack and counts for each of its trials, whichever was the cause. So the count
+alone fails no trial: after some crashes it is suspected and trains alone on a device, after more it
+is quarantined and trains when no other trial does. It fails only when workers crashed in a row that
+trained nothing else, while those of other trials lived. Workers that left, kills of the launcher
+and lost machines count against no trial.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from search.steering.trial_queue import TrialQueue
 from spaces.records import Checkpoint, QueuedTrial, Report, Trial, TrialResult
 
 SUSPECTED_AFTER = 3
-"""Worker crashes since its last checkpoint after which a trial is suspected: it gets the next empty device to itself,
-so that the next crash tells whether it is the cause."""
+"""Worker crashes since its last checkpoint after which a trial is suspected: it gets the next empty
+device to itself, so that the next crash shows if it is the cause."""
 QUARANTINED_AFTER = 5
-"""Worker crashes after which a trial is trained only when no other is. A launch that crashed counts as one if nothing
-else was running."""
+"""Worker crashes after which a trial is trained only when no other is. A crash of a launch counts
+if nothing else was running."""
 ALONE = 2
-"""Crashes in a row of workers that trained a trial and nothing else, after which it is taken for the cause. Of launches
-there must be so many beyond QUARANTINED_AFTER, since only then was nothing else in the process."""
+"""Crashes in a row of workers with one trial alone after which it is the cause. As many launches
+must crash beyond QUARANTINED_AFTER, since only then was nothing else in the process."""
 _NO_WORKER = "nobody"
 
 
 @dataclass
 class _Alone:
-    """Crashes in a row of workers that trained one trial, suspected, and nothing else."""
+    """Crashes in a row of workers that trained one suspected trial and nothing else."""
 
     healthy_before: int
     """Reports of healthy trials before the first of them."""
@@ -40,44 +41,43 @@ class _Alone:
 
 @final
 class Requeueing:
-    """Requeues running trials, and knows of each how often its workers crashed."""
+    """Requeues running trials, and counts the crashes of their workers."""
 
     def __init__(self, study: StudyStore, ledger: Ledger, queue: TrialQueue) -> None:
         self._study = study
         self._ledger = ledger
         self._queue = queue
         self._crashes: dict[int, int] = {}
-        """Of the trials that are queued again."""
+        """Crashes of the trials that are queued again."""
         self._alone: dict[int, _Alone] = {}
-        """Since a worker of unsuspected trials crashed, by trial."""
+        """Crashes alone, by trial, since a worker of unsuspected trials crashed."""
         self._healthy_reports = 0
-        """Of trials that are not suspected, or ended."""
+        """Reports of trials that are not suspected, or that ended."""
 
     def release(self, numbers: Collection[int]) -> None:
         """Requeue trials that their worker does not train any more, which is no trial's fault."""
         if numbers:
-            self._requeue(numbers, self._study.release(self._ledger.running.starts(numbers)), is_cause=False)
+            queued = self._study.release(self._ledger.running.starts(numbers))
+            self._requeue(numbers, queued, is_cause=False)
 
     def rescue(self, numbers: Collection[int]) -> None:
         """Requeue trials whose worker crashed; one of them may be the cause."""
         if numbers:
+            # A worker crashed without a suspected trial, so the cause may be none of those.
             if not self.is_suspected(numbers):
-                self._alone.clear()  # workers crash that train no suspected trial: the cause may be none of those
+                self._alone.clear()
             is_cause = len(numbers) == 1 and self._note_crash_alone(*numbers)
             queued = self._study.rescue(self._ledger.running.starts(numbers))
             self._requeue(numbers, queued, is_cause=is_cause)
 
     def _note_crash_alone(self, number: int) -> bool:
-        """Note a crash with this trial alone; return whether it is the cause.
-
-        It is after enough of them, while other trials were well.
-        """
+        """Note a crash with this trial alone; return True if the trial must be the cause."""
         alone = self._alone.setdefault(number, _Alone(self._healthy_reports))
         alone.crashes += 1
         return alone.crashes >= ALONE and (self._healthy_reports > alone.healthy_before or self.is_last(number))
 
     def is_last(self, number: int) -> bool:
-        """Return whether no other trial is left to be compared with this one, running or not."""
+        """Return True if no other trial, running or not, is left to compare this one with."""
         return self._queue.empty and self._ledger.running.numbers() <= {number}
 
     def note_reports(self, reports: Sequence[Report]) -> None:
@@ -87,10 +87,9 @@ class Requeueing:
         )
 
     def route(self, trial: Trial, known: QueuedTrial, *, is_cause: bool) -> None:
-        """Put a queued trial with the others, isolate it, quarantine it or fail it, by the crashes of its workers.
+        """Requeue, isolate, quarantine or fail a queued trial, by the crashes of its workers.
 
-        `is_cause`: nothing else can be the cause of the last ones. Other trials must have trained well meanwhile: on a
-        machine that crashes with every trial, none fails.
+        `is_cause`: nothing else caused the last ones, while other trials trained well.
         """
         trial = replace(trial, fence=0, checkpoints=known.checkpoints)
         if known.crashes >= QUARANTINED_AFTER and is_cause:
@@ -112,12 +111,12 @@ class Requeueing:
             self._queue.requeue([trial])
 
     def note_start(self, trials: Sequence[Trial]) -> None:
-        """Note that these trials run now: their counted crashes go with them."""
+        """Note that these trials run now, with their crashes so far."""
         for trial in trials:
             self._ledger.running[trial.number].crashes = self._crashes.pop(trial.number, 0)
 
     def forgive(self, saved: Sequence[Checkpoint]) -> None:
-        """Clear the trials that got further than ever before: their workers did not crash of them."""
+        """Clear the trials that got further than ever before: they crashed no worker."""
         for one in saved:
             running = self._ledger.running[one.number]
             if one.step > running.trial.checkpoint_step:
@@ -125,11 +124,12 @@ class Requeueing:
                 self._alone.pop(one.number, None)
 
     def is_suspected(self, numbers: Collection[int]) -> bool:
-        """Return whether one of these running trials must train alone."""
+        """Return True if one of these running trials must train alone."""
         return any(self._ledger.running[number].crashes >= SUSPECTED_AFTER for number in numbers)
 
     def _requeue(self, numbers: Collection[int], queued: Sequence[QueuedTrial], *, is_cause: bool) -> None:
         """Move trials that are written as queued from the running ones to the queue."""
         known = {one.number: one for one in queued}
         for number in sorted(numbers):
-            self.route(self._ledger.remove(number).trial, known.get(number, QueuedTrial(number)), is_cause=is_cause)
+            trial = self._ledger.remove(number).trial
+            self.route(trial, known.get(number, QueuedTrial(number)), is_cause=is_cause)

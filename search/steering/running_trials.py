@@ -1,4 +1,4 @@
-"""The running trials, as the controller knows them: which worker has each, and what its reports have said so far."""
+"""The running trials, as the controller knows them: their workers, and their reports so far."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class RunningTrial:
     """A running trial."""
 
     trial: Trial
-    """With the fence of its newest start."""
+    """The trial, with the fence of its newest start."""
     worker: str
     crashes: int = 0
-    """Of workers that trained it, since its last checkpoint."""
+    """Crashes of its workers since its last checkpoint."""
     step: int = 0
     first_step: int = 0
-    """The step from which it trains in its lane: that of its parent, or of the checkpoint that it resumed from."""
+    """The step from which it trains in its lane: its parent's, or that of its checkpoint."""
     started: float = 0.0
-    """When it got the lane, by the controller's clock."""
+    """Time at which it got the lane, by the controller's clock."""
     reported: float = 0.0
-    """When its last report came."""
+    """Time of its last report."""
     rating: Rating = NO_RATING
     splines: tuple[LearnedSpline, ...] = ()
 
@@ -49,7 +49,7 @@ class RunningTrials:
         return self._running.keys()
 
     def all(self) -> list[RunningTrial]:
-        """Return the running trials as of now; any thread may ask."""
+        """Return the running trials at this moment; any thread may ask."""
         return list(self._running.values())
 
     def of(self, worker: str) -> frozenset[int]:
@@ -57,10 +57,7 @@ class RunningTrials:
         return frozenset(self._by_worker.get(worker, ()))
 
     def has(self, one: TrialStart, worker: str) -> bool:
-        """Return whether the worker has this very start of the trial.
-
-        The number alone would not do: a worker that was silent may still train a start that others have taken over.
-        """
+        """Return True if the worker has this very start of the trial, not an older one."""
         running = self._running.get(one.number)
         return running is not None and running.worker == worker and running.trial.fence == one.fence
 

@@ -1,8 +1,9 @@
-"""How many lanes each of several studies is due, and which may fill a free one: no clock, no thread, no database.
+"""Shares of lanes of several studies: pure functions without clock, thread or database.
 
-Classes of priority come one after the other; inside a class lanes are shared by weighted max-min fairness (progressive
-filling: Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2). No lane is taken away: a study that has more
-than it is due gets none of those that come free, so that refilling alone leads to the shares.
+Classes of priority come one after the other; inside a class lanes are shared by weighted max-min
+fairness (progressive filling: Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2). No
+lane is taken away: a study above its share gets none of those that come free, so that refilling
+alone leads to the shares.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from fractions import Fraction
 from typing import Literal
 
 Limit = Literal["asks", "max_lanes", "owner", "lanes", "priority"]
-"""What keeps a study from more lanes: it asks for no more; a limit of its own, or of its owner; all lanes are shared
-out, or higher classes have them."""
+"""The limit on a study's lanes: it asks for no more; its own or its owner's maximum; all lanes are
+shared out, or higher classes have them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What one study asks for."""
+    """The lanes that one study asks for."""
 
     study: int
     asks: int
-    """Lanes that it could use now, those that it has included."""
+    """Lanes that it could use now, including those that it has."""
     weight: float = 1.0
     """Above 0."""
     priority: int = 0
@@ -35,16 +36,13 @@ class Demand:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What one study is due."""
+    """The lanes that one study is due."""
 
     lanes: float
     limit: Limit
 
     def rounded(self, *, up: bool) -> int:
-        """Return the whole lanes that it may fill.
-
-        A study that is due a part of a lane has the lane for that part of the time.
-        """
+        """Return whole lanes; a part of a lane is a whole one for that part of the time."""
         return math.ceil(self.lanes) if up else math.floor(self.lanes)
 
 
@@ -70,13 +68,11 @@ class _Filling:
 
 
 def share_lanes(demands: Sequence[Demand], lanes: int, owner_lanes: int | None = None) -> dict[int, Share]:
-    """Return each study's share of so many lanes.
+    """Return each study's share of `lanes`; the studies of one owner have at most `owner_lanes`.
 
-    `owner_lanes`: the most that the studies of one owner have together.
-
-    Each class gets what the higher ones leave. In a class the lanes of all studies rise together, in proportion to
-    their weights, until a study has all that it asks for or may have, its owner has the most, or no lane is left; those
-    that nothing holds rise on.
+    Each class gets what the higher ones leave. In a class the lanes of all studies rise together,
+    in proportion to their weights, until a study has all that it asks for or may have, its owner
+    has the most, or no lane is left; the others rise on.
     """
     left = Fraction(lanes)
     owners = {one.owner: Fraction(lanes if owner_lanes is None else owner_lanes) for one in demands}
@@ -96,7 +92,7 @@ def share_lanes(demands: Sequence[Demand], lanes: int, owner_lanes: int | None =
 
 
 def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]) -> None:
-    """Raise the lanes of a class until no study can have more; each round at least one study reaches its limit."""
+    """Raise the lanes of a class until all are at a limit; each round takes at least one there."""
     for _ in range(len(members) + 1):
         for one in members:
             one.limit = one.limit or _find_limit(one, members, lanes, owners)
@@ -104,14 +100,16 @@ def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fracti
         if not rising:
             return
         room = [(one.cap - one.lanes) / one.weight for one in rising]
-        room.append((lanes - _sum(one.lanes for one in members)) / _sum(one.weight for one in rising))
+        weight = _sum(one.weight for one in rising)
+        room.append((lanes - _sum(one.lanes for one in members)) / weight)
         for owner in {one.demand.owner for one in rising}:
             had = _sum(one.lanes for one in members if one.demand.owner == owner)
-            room.append((owners[owner] - had) / _sum(one.weight for one in rising if one.demand.owner == owner))
+            weight = _sum(one.weight for one in rising if one.demand.owner == owner)
+            room.append((owners[owner] - had) / weight)
         rise = min(room)
         for one in rising:
             one.lanes += rise * one.weight
-    raise AssertionError("a round in which no study stopped")  # rather than to share out lanes for ever
+    raise AssertionError("a round in which no study stopped")  # rather than to loop for ever
 
 
 def _find_limit(

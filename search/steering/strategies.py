@@ -1,4 +1,4 @@
-"""Which strategy a kind of space has: its sampler alone, or one that asks several samplers in turn."""
+"""The strategy of each kind of space: its sampler, or one that asks several samplers in turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spaces.transfer import TransferSpace
 
 @singledispatch
 def begin(space: Space, outcomes: Sequence[Outcome]) -> Strategy:
-    """Return the strategy of a study that is new or resumed; `outcomes` as `Sampler.begin` has it."""
+    """Return the strategy of a new or resumed study; `outcomes` as in `Sampler.begin`."""
     return space.search.sampler.begin(space, outcomes)
 
 

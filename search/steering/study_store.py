@@ -1,7 +1,7 @@
-"""What the controller needs of storage, for the one study that it steers.
+"""The storage that the controller needs, for the one study that it steers.
 
-This is the contract between search and storage: `storage.control.controlled_study.ControlledStudy` keeps it in a
-database, tests keep it in a dictionary.
+This is the contract between search and storage: `ControlledStudy` of
+`storage.control.controlled_study` keeps it in a database, tests keep it in a dictionary.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from spaces.settings import Direction
 
 
 class StudyQueries(Protocol):
-    """What is asked about the study, mostly when a controller begins."""
+    """Questions about the study, mostly asked when a controller begins."""
 
     def running(self) -> Sequence[TrialStart]:
-        """Return the running trials, by number: before the first exchange, those that another controller left."""
+        """Return the running trials, by number; at first those that another controller left."""
         ...
 
     def queued(self) -> Sequence[tuple[Sequence[StoredTrial], QueuedTrial]]:
@@ -40,11 +40,11 @@ class StudyQueries(Protocol):
         ...
 
     def reports(self, metric: str, /) -> Sequence[Report]:
-        """Return the stored reports of ended trials: the metrics of this name, by number, steps ascending."""
+        """Return the stored reports of ended trials: metrics of this name, by number and step."""
         ...
 
     def copy_steps(self) -> Mapping[int, int]:
-        """Return the trials whose state others took over -> the last step at which one did."""
+        """Return number -> last step at which another trial took over a trial's state."""
         ...
 
     def next_number(self) -> int:
@@ -60,7 +60,7 @@ class StudyQueries(Protocol):
         ...
 
     def best(self, direction: Direction, /) -> tuple[float, int] | None:
-        """Return the best objective and its trial's number, the lowest of several; None before the first one."""
+        """Return the best objective and its lowest trial number; None before the first one."""
         ...
 
     def checkpoint_paths(self) -> Collection[str]:
@@ -71,19 +71,19 @@ class StudyQueries(Protocol):
 class StudyStore(Protocol):
     """The rows of one study, controlled by this process.
 
-    A method returns when what it writes is committed, all of it or nothing. What is said about a trial counts only if
-    it carries the fence of the trial's newest start; the rest changes nothing. A call that failed may be made again.
+    A method returns when what it writes is committed, all of it or nothing. A message about a trial
+    counts only with the fence of the trial's newest start. A call that failed may be made again.
     """
 
     @property
     def queries(self) -> StudyQueries:
-        """Questions about the stored study; each is answered as of the moment when it is asked."""
+        """Questions about the stored study, each answered as of the moment when it is asked."""
         ...
 
     def start(self, started: Sequence[Trial], worker: str, results: Sequence[TrialResult] = (), /) -> Mapping[int, int]:
-        """Write trials as running on `worker`, new or queued ones, and results of those whose lanes they take.
+        """Write trials as running on `worker`, and results of those whose lanes they take.
 
-        Returns number -> fence of each start. Raises StudyError if one of them has ended or runs elsewhere.
+        Returns number -> fence of each start. Raises StudyError if one has ended or runs elsewhere.
         """
         ...
 
@@ -92,9 +92,9 @@ class StudyStore(Protocol):
     ) -> Collection[int]:
         """Write reports, the results that they imply, and checkpoints, of starts that still run.
 
-        The two newest checkpoints of a trial are kept. One that is further than any before forgives the trial the
-        worker crashes so far. Returns the numbers, of all that were sent, whose fence is the trial's own; the others
-        were started again, and their worker should drop them.
+        The two newest checkpoints of a trial are kept. One that is further than any before forgives
+        the trial the worker crashes so far. Returns the numbers, of all that were sent, whose fence
+        is the trial's own; the others were started again, and their worker should drop them.
         """
         ...
 
@@ -105,28 +105,27 @@ class StudyStore(Protocol):
     def release(self, starts: Sequence[TrialStart], /) -> Sequence[QueuedTrial]:
         """Requeue trials that their workers gave back; by number.
 
-        A trial resumes from its newest checkpoint, else from step 0, and repeats the same numbers from there: reports
-        after that step are deleted.
+        A trial resumes from its newest checkpoint or step 0; reports after that step are deleted.
         """
         ...
 
     def rescue(self, starts: Sequence[TrialStart], /) -> Sequence[QueuedTrial]:
-        """Release trials whose worker crashed, as `release` does, and count one more crash for each."""
+        """Release trials whose worker crashed, as `release` does, and count a crash for each."""
         ...
 
     def renew_leases(self, seen: Sequence[WorkerStatus], seconds: float, /) -> Collection[str]:
-        """Renew each worker's lease for so many seconds from when it was last seen, by the database's clock.
+        """Renew leases for `seconds` from when each worker was last seen, by the database's clock.
 
-        Returns the workers whose leases have expired, now or earlier under this controller; an expired lease stays so.
+        Returns the workers whose leases expired under this controller; an expired lease stays so.
         """
         ...
 
     def stop_requested(self) -> bool:
-        """Return whether anyone, in any process, asked the study to stop since control was taken."""
+        """Return True if anyone, in any process, asked to stop the study under this control."""
         ...
 
     def set_state(self, state: Literal["running", "stopped", "finished", "failed"], /) -> None:
-        """Write whether the study runs, or how it ended."""
+        """Write the state of the study: running, or how it ended."""
         ...
 
     def close(self) -> None:

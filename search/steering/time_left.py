@@ -1,4 +1,4 @@
-"""How long a study will take yet, from the steps that its trials have made, with a range."""
+"""The time that a study will still take, from the steps of its trials, with a range."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from spaces.progress import TimeLeft
 from spaces.records import Trial
 
 REMEMBERED = 100
-"""Trials, the last ones, by which speed, length and early stopping are judged: packs widen, and stages differ."""
+"""The newest trials that give speed, length and early stopping: packs widen, and stages differ."""
 _TAIL = 0.1
 """The fastest and the slowest tenth of trials are left out of the range of speeds."""
 _STAGE_ONE = "transfer.task"
-"""The param that a trial of stage one of a transfer has, and no other one."""
+"""The param that only a trial of stage one of a transfer has."""
 
 
 class EndedTrial(NamedTuple):
-    """What a trial that ended tells of those to come."""
+    """The facts about an ended trial by which others are predicted."""
 
     planned: int
     """Steps that it was to train in its lane."""
@@ -40,27 +40,29 @@ class OpenTrial(NamedTuple):
 
 
 def is_stage_one(params: Collection[str]) -> bool:
-    """Return whether a trial with params of these paths belongs to stage one of a transfer."""
+    """Return True if a trial with params of these paths belongs to stage one of a transfer."""
     return _STAGE_ONE in params
 
 
 def estimate_time_left(
     ended: Sequence[EndedTrial], running: Sequence[OpenTrial], waiting: int, waiting_steps: float
 ) -> TimeLeft | None:
-    """Estimate the time until all trials have ended, at the least and at the most, at the present number of lanes.
+    """Estimate the least and the most time until all trials have ended, at the present lanes.
 
-    `ended`: trials that show how fast a lane trains; `waiting`: trials that have no lane yet, each of `waiting_steps`
-    steps. `None` while no ended trial made a step, or no trial runs.
+    `ended`: trials that show the speed of a lane; `waiting`: trials without a lane, each of
+    `waiting_steps` steps. `None` while no ended trial made a step, or no trial runs.
 
-    A lane's seconds per step are those of the ended trials, from their fastest tenth to their slowest. A running trial
-    has its steps times that, less the time that it has had its lane, so that its part falls with every second, reports
-    or none. A waiting trial has all its steps; at the least it is stopped as early as the ended ones were on average,
-    at the most it trains to its end. With work W in lane-seconds, m lanes and the longest trial L, any order takes
-    max(W / m, L) at the least, and an order that leaves no lane idle while a trial waits takes W / m + (1 - 1/m) L at
-    the most (Graham 1966, "Bounds for certain multiprocessing anomalies"); with none waiting it takes L.
+    A lane's seconds per step are those of the ended trials, from their fastest tenth to their
+    slowest. A running trial has its steps times that, less the time that it has had its lane, so
+    that its part falls with every second, reports or none. A waiting trial has all its steps; at
+    the least it is stopped as early as the ended ones were on average, at the most it trains to its
+    end. With work W in lane-seconds, m lanes and the longest trial L, any order takes max(W / m, L)
+    at the least, and an order that leaves no lane idle while a trial waits takes W / m + (1 - 1/m)
+    L at the most (Graham 1966, "Bounds for certain multiprocessing anomalies"); with none waiting
+    it takes L.
 
-    At a constant speed both numbers fall while steps run. When a trial ends, the least may rise, if it trained longer
-    than those before it; the most may not.
+    At a constant speed both numbers fall while steps run. When a trial ends, the least may rise, if
+    it trained longer than those before it; the most may not.
     """
     rates = sorted(one.seconds / one.steps for one in ended if one.steps > 0)
     if not rates or not running:
@@ -72,16 +74,16 @@ def estimate_time_left(
     late = [max(one.steps * slow - one.seconds, 0.0) for one in running]
     if not waiting:
         return TimeLeft(max(early), max(late))
+    shortest, longest = waiting_steps * share * fast, waiting_steps * slow
     least = (sum(early) + waiting * waiting_steps * share * fast) / lanes
     most = (sum(late) + waiting * waiting_steps * slow) / lanes
-    longest = max(*late, waiting_steps * slow)
-    return TimeLeft(max(least, *early, waiting_steps * share * fast), most + (1 - 1 / lanes) * longest)
+    return TimeLeft(max(least, *early, shortest), most + (1 - 1 / lanes) * max(*late, longest))
 
 
 @final
 @dataclass(kw_only=True)
 class Pace:
-    """What a controller has seen of how fast trials train, how long they are, and how early they are stopped."""
+    """The speed, length and early stopping of trials, as the controller has seen them."""
 
     _ended: deque[EndedTrial] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _started: deque[Trial] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
@@ -92,15 +94,16 @@ class Pace:
 
     def note_end(self, running: RunningTrial, now: float) -> None:
         """Note that a trial leaves its lane."""
-        planned = _planned_steps(running.trial) - running.first_step
-        self._ended.append(EndedTrial(planned, running.step - running.first_step, now - running.started))
+        planned, made = _planned_steps(running.trial), running.step - running.first_step
+        ended = EndedTrial(planned - running.first_step, made, now - running.started)
+        self._ended.append(ended)
 
     def time_left(self, running: Sequence[RunningTrial], waiting: int, now: float) -> TimeLeft | None:
-        """Estimate the time left (`estimate_time_left`); `waiting`: trials without a lane.
+        """Estimate the time left (`estimate_time_left`) with so many trials `waiting` for a lane.
 
-        They are taken to be as long as those that were started last. `None` while trials wait in stage one of a
-        transfer, as nothing tells how long stage two will take; in stage two its own trials tell. Before a trial has
-        ended, the running ones that have reported show the speed.
+        They count as long as those that were started last. `None` while trials wait in stage one of
+        a transfer, as stage two is unknown then. Before a trial has ended, the running ones that
+        have reported show the speed.
         """
         started = [*self._started]
         if not started or (waiting and is_stage_one(started[-1].params)):
@@ -112,7 +115,8 @@ class Pace:
             if (steps := one.step - one.first_step) > 0
         ]
         opened = [OpenTrial(_planned_steps(one.trial) - one.first_step, now - one.started) for one in running]
-        return estimate_time_left(shown, opened, waiting, sum(map(_planned_steps, started)) / len(started))
+        mean_steps = sum(map(_planned_steps, started)) / len(started)
+        return estimate_time_left(shown, opened, waiting, mean_steps)
 
 
 def _planned_steps(trial: Trial) -> int:

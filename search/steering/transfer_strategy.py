@@ -1,4 +1,4 @@
-"""A transfer's trials in their order: searches on every source task first, then what they found, on all targets."""
+"""A transfer's trials in order: searches on every source task, then what they found on targets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from spaces.transfer import StageOne, StageTwo, TransferSpace
 
 @final
 class TransferStrategy(Strategy):
-    """Asks a sampler of its own on each source task; a source's trials of stage two wait until its search has ended.
+    """Asks a sampler on each source task; a source's trials of stage two wait for its search.
 
-    The searches start first, as all else waits for them. A source whose search found nothing, and a target that cannot
-    have an architecture, have no trials: the cells stay empty.
+    The searches start first, as all else waits for them. A source whose search found nothing, and a
+    target that cannot have an architecture, have no trials: the cells stay empty.
     """
 
     in_order = True
@@ -42,7 +42,7 @@ class TransferStrategy(Strategy):
         for count, number in enumerate(numbers):
             stage = self._space.stage_of(number)
             if isinstance(stage, StageTwo) and stage.source is not None:
-                # All trials of the source's search must have ended; a grid may have fewer than were planned.
+                # All trials of the source's search must have ended; a grid may have fewer.
                 planned, size = self._space.tried, self._searches[stage.source].size
                 if self._ended[stage.source] < (planned if size is None else min(size, planned)):
                     return numbers[:count]
@@ -65,7 +65,7 @@ class TransferStrategy(Strategy):
                 try:
                     trials.append(self._space.carry(number, found, best.splines))
                 except GraftError:
-                    continue  # the target cannot have this architecture: its cell of the matrix stays empty
+                    continue  # the target cannot have this architecture: its cell stays empty
         return trials
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
@@ -79,17 +79,20 @@ class TransferStrategy(Strategy):
             if isinstance(stage, StageTwo):
                 continue
             self._ended[stage.domain] += 1
-            best, objective = self._best.get(stage.domain), self._space.search_of(outcome.number).objective
             if outcome.objective is None:
                 continue
-            if best is None or best.objective is None or objective.is_better(outcome.objective, best.objective):
+            objective = self._space.search_of(outcome.number).objective
+            best = self._best.get(stage.domain)
+            known = best.objective if best else None
+            if known is None or objective.is_better(outcome.objective, known):
                 self._best[stage.domain] = outcome
 
     def _by_domain(self, outcomes: Sequence[Outcome]) -> defaultdict[int, list[Outcome]]:
-        """Return the outcomes of stage one, numbered as the domain's own search has them."""
+        """Return the outcomes of stage one, numbered as in the domain's own search."""
         found: defaultdict[int, list[Outcome]] = defaultdict(list)
         for outcome in outcomes:
             stage = self._space.stage_of(outcome.number)
             if isinstance(stage, StageOne):
-                found[stage.domain].append(replace(outcome, number=stage.number, group=stage.number))
+                own = replace(outcome, number=stage.number, group=stage.number)
+                found[stage.domain].append(own)
         return found

@@ -1,7 +1,7 @@
-"""Which trials are trained next.
+"""The order in which trials are trained.
 
-An empty device takes a suspected trial first. Then come requeued trials, those asked ahead, and new ones from the
-sampler. Trials in quarantine come last, each alone.
+An empty device takes a suspected trial first. Then come requeued trials, those asked ahead, and new
+ones from the sampler. Trials in quarantine come last, each alone.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from spaces.records import Trial
 STRUCTURE_WAIT_TRIALS = 64
 """A structure that the sampler has not given in this many trials is not waited for."""
 COMMON_LOOK_AHEAD_TRIALS = 16
-"""So many trials are asked at most to find one of a structure that a device trains for other studies."""
+"""The most trials asked to find one of a structure that a device trains for other studies."""
 REMEMBERED_STRUCTURES = 4096
-"""Structures of which it is known when they last came up: the memory of a study with ever new ones is bounded."""
+"""Structures whose last occurrence is known: with ever new ones a study's memory is bounded."""
 
 
 @final
@@ -62,16 +62,18 @@ class ByStructure:
 class TrialQueue:
     """Hands out each trial of a study once, and again when it was requeued.
 
-    A pack trains one structure, but a sampler is asked by number, in ascending order. Trials of another structure are
-    kept until an offer asks for that structure. They are in memory only: after a restart the sampler is asked for these
-    numbers again.
+    A pack trains one structure, but a sampler is asked by number, in ascending order. Trials of
+    another structure are kept in memory until an offer asks for that structure; after a restart the
+    sampler is asked for these numbers again.
     """
 
     def __init__(self, strategy: Strategy, numbers: Iterable[range]) -> None:
         """`numbers`: never started yet, ascending."""
         self._strategy = strategy
         size = strategy.size
-        parts = (part if size is None else range(part.start, min(part.stop, size)) for part in numbers)
+        parts = numbers
+        if size is not None:
+            parts = (range(part.start, min(part.stop, size)) for part in numbers)
         self._numbers = deque(part for part in parts if part)
         self._requeued = ByStructure()
         self._suspected: deque[Trial] = deque()
@@ -93,7 +95,7 @@ class TrialQueue:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing left to hand out."""
+        """True if there is nothing left to hand out."""
         return not (self._numbers or self.queued or self._ahead)
 
     def requeue(self, trials: Iterable[Trial]) -> None:
@@ -101,32 +103,27 @@ class TrialQueue:
         self._requeued.put(trials)
 
     def isolate(self, trial: Trial) -> None:
-        """Add a suspected trial, which is to have a device of its own: the next one that is empty.
-
-        So its worker's next crash, if there is one, tells which trial it is.
-        """
+        """Add a suspected trial for the next empty device, where a crash has no other cause."""
         self._suspected.append(trial)
 
     def quarantine(self, trial: Trial) -> None:
-        """Add a trial that is to be trained when no other is, after all others."""
+        """Add a trial that is to be trained after all others, when no other is."""
         self._quarantined.append(trial)
 
     def take_quarantined(self) -> list[Trial]:
-        """Return the next trial in quarantine, for an empty device.
-
-        It is asked when `take` gives none and no trial is running.
-        """
+        """Return the next trial in quarantine, for an empty device, when no other can run."""
         return [self._quarantined.popleft()] if self._quarantined else []
 
     def take(
         self, structure: str | None, lanes: int, common: Sequence[str] = (), beside: Collection[str] = ()
     ) -> list[Trial]:
-        """Return at most `lanes` trials of one structure; None: that with most trials waiting, or waiting longest.
+        """Return at most `lanes` trials of one structure; None: the one of most trials, or oldest.
 
-        Fewer when there are no more; when the sampler's `look_ahead` trials of other structures are kept; or when the
-        structure has not come up in the last STRUCTURE_WAIT_TRIALS trials, as at the end of a group that had it.
-        `common`: structures that an empty device takes before all others, where the order of trials is free.
-        `beside`: structures that an empty device leaves to others, which ask for new trials.
+        Fewer if there are no more, if the sampler's `look_ahead` trials of other structures are
+        kept, or if the structure has not come up in the last STRUCTURE_WAIT_TRIALS trials, as at
+        the end of a group that had it. An empty device takes structures of `common` before all
+        others, if the order of trials is free, and leaves those of `beside` to devices that ask for
+        new trials.
         """
         if structure is None and lanes and self._suspected:
             return [self._suspected.popleft()]
@@ -168,14 +165,14 @@ class TrialQueue:
 
     def _next(self, beside: Collection[str] = ()) -> str | None:
         """Return the structure that an empty device should take, none of `beside`."""
-        waiting = {**dict.fromkeys(self._requeued.structures()), **dict.fromkeys(self._ahead.structures())}
+        waiting = dict.fromkeys([*self._requeued.structures(), *self._ahead.structures()])
         structures = [one for one in waiting if one not in beside]
         if self._strategy.in_order:
             return next(iter(structures), None)
         return max(structures, key=self._count, default=None)
 
     def _ask(self, count: int) -> bool:
-        """Ask the sampler for at most `count` new trials; return whether there are any now."""
+        """Ask the sampler for at most `count` new trials; return True if there are any now."""
         while count > 0 and self._numbers:
             numbers = self._numbers.popleft()
             ready = self._strategy.ready(numbers[:count])

@@ -26,25 +26,22 @@ class Monitor(ABC):
     """A stopping policy at work on one study."""
 
     compares: str | None = None
-    """The metric of which it compares a trial with trials that ended; after a restart it gets their reports. None: it
-    looks at running trials alone."""
+    """The metric by which it compares a trial with ended ones, whose reports it gets after a
+    restart; None if it looks at running trials alone."""
     makes_copies: bool = False
-    """Whether `copies` may give any."""
+    """True if `copies` may give any."""
 
     @abstractmethod
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
-        """Learn from reports that are recorded; `groups` maps each reported number to its group.
-
-        Returns the numbers of running trials to stop now, of these reports or of earlier ones.
-        """
+        """Learn from recorded reports and their trials' `groups`; return running trials to stop."""
 
     @abstractmethod
     def forget(self, number: int) -> None:
-        """Drop what is kept about a trial that ended or was requeued (its results at rungs stay)."""
+        """Drop what is kept about a trial that ended or was requeued, but its results at rungs."""
 
     @abstractmethod
     def state(self, number: int) -> Any:
-        """Return what it knows of a running trial, as JSON values for a checkpoint; or None."""
+        """Return the state of a running trial, as JSON values for a checkpoint; or None."""
 
     @abstractmethod
     def restore(self, number: int, group: int, state: Any) -> None:
@@ -64,9 +61,10 @@ class Monitor(ABC):
     ) -> Sequence[Copy]:
         """Return copies to start now, numbered from `first`; asked after `observe`.
 
-        `pack`: number -> trial and step of all running trials of one worker. `reported`: those of them that reported
-        just now; only these can be copied, so that a copy starts at a step that is on record. If nothing came of an
-        answer, as when the database failed, the same question gets the same answer.
+        `pack`: number -> trial and step of all running trials of one worker. `reported`: those of
+        them that reported just now; only these are copied, so that a copy starts at a step on
+        record. If an answer was lost, as when the database failed, the same question gets the same
+        answer.
         """
         return ()
 
@@ -80,7 +78,7 @@ class Stopping(ABC):
 
 
 def check_together(monitors: Sequence[Monitor], history: History) -> None:
-    """Raise StudyError for policies that cannot work side by side, or not with so little history."""
+    """Raise StudyError for policies that cannot work together, or not with so little history."""
     lasting = [monitor for monitor in monitors if monitor.compares or monitor.makes_copies]
     if len(lasting) > 1 and any(monitor.makes_copies for monitor in lasting):
         raise StudyError(

@@ -18,10 +18,10 @@ _LAST = math.nextafter(1.0, 0.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """Each draw of the trial's own, choices apart, moves by `move` up or down, or with `resample` is drawn again.
+    """Moves each draw of the trial's own but choices by `move`, or with `resample` draws it again.
 
-    What sets a trial's structure, its sizes or its number of steps stays: a move that would change it is not made, so
-    that a dropout that is on stays on.
+    The trial's structure, sizes and number of steps stay: a move that would change them is not
+    made, so that a dropout that is on stays on.
     """
 
     move: float
@@ -40,7 +40,8 @@ class Exploration:
         if child := _move_all(space, parent, number, start, moves):
             return child
         child, made = space.child(parent, number, start, parent.draws), dict[str, float]()
-        for name, u in moves.items():  # each move that can be made
+        # Make each move that can be made.
+        for name, u in moves.items():
             if further := _move_all(space, parent, number, start, {**made, name: u}):
                 child, made = further, {**made, name: u}
         return child
@@ -53,5 +54,6 @@ def _move_all(space: Space, parent: Trial, number: int, start: int, moves: Draws
     except SpaceError:
         return None
     same_length = child.config["training"]["steps"] == parent.config["training"]["steps"]
-    same_sizes = all(child.params.get(path) == parent.params.get(path) for path in space.drawn_sizes)  # padded or not
+    # Padded or not.
+    same_sizes = all(child.params.get(one) == parent.params.get(one) for one in space.drawn_sizes)
     return child if child.structure == parent.structure and same_sizes and same_length else None

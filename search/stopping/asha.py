@@ -19,11 +19,13 @@ from spaces.settings import Objective
 @final
 @dataclass(frozen=True, kw_only=True)
 class SuccessiveHalving(Stopping):
-    """At steps r, r eta, r eta^2, ... only trials within the best 1/eta of the results seen there so far continue.
+    """At steps r, r eta, r eta^2, ... only trials in the best 1/eta of the results there continue.
 
-    A trial's result at a rung is its best cost up to its first report at or after the rung's step. It survives if
-    fewer than max(1, floor(m / eta)) of the m results there, its own included, are better. No trial waits for another.
-    Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020 (stopping variant).
+    A trial's result at a rung is its best cost up to its first report at or after the rung's step.
+    It survives if fewer than max(1, floor(m / eta)) of the m results there, its own included, are
+    better. No trial waits for another.
+    Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020 (stopping
+    variant).
     """
 
     metric: str = metric()
@@ -34,8 +36,8 @@ class SuccessiveHalving(Stopping):
     direction: str = direction()
 
     def begin(self, objective: Objective) -> Monitor:
-        """Start with empty rungs."""
-        return HalvingMonitor(Measure.of(self.metric, self.direction, objective), self.min_steps, self.eta)
+        measure = Measure.of(self.metric, self.direction, objective)
+        return HalvingMonitor(measure, self.min_steps, self.eta)
 
 
 @dataclass(slots=True)
@@ -47,7 +49,7 @@ class _Curve:
 
 @final
 class HalvingMonitor(Monitor):
-    """Successive halving at work. Kept: one number per trial and rung, and the best so far of running trials."""
+    """Successive halving at work. It keeps a cost per trial and rung, and running trials' best."""
 
     def __init__(self, measure: Measure, min_steps: int, eta: float) -> None:
         self._measure = measure
@@ -69,7 +71,8 @@ class HalvingMonitor(Monitor):
             curve.best = min(curve.best, cost)
             while report.step >= self._min_steps * self._eta**curve.rung:
                 rung, entered = self._rungs[curve.rung], self._entered[curve.rung]
-                if report.number not in entered:  # a requeued trial reaches the rung a second time, and counts once
+                # A requeued trial reaches the rung a second time, and counts once.
+                if report.number not in entered:
                     insort(rung, curve.best)
                     entered.add(report.number)
                 if bisect_left(rung, curve.best) >= max(1, int(len(rung) / self._eta)):
@@ -79,7 +82,6 @@ class HalvingMonitor(Monitor):
         return stopped
 
     def forget(self, number: int) -> None:
-        """Drop a trial that does not run any more; its results stay."""
         self._curves.pop(number, None)
 
     def state(self, number: int) -> Any:

@@ -21,10 +21,10 @@ KEPT = 1000
 @final
 @dataclass(frozen=True, kw_only=True)
 class Median(Stopping):
-    """Stops a trial whose best so far is worse than the median of the running averages of trials at the same step.
+    """Stops a trial whose best is worse than the median of running averages at the same step.
 
-    A trial's running average at a step is the mean of its costs up to that step. The median is over the newest 1,000
-    trials that reported at this step, the trial itself included.
+    A trial's running average at a step is the mean of its costs up to that step. The median is over
+    the newest 1,000 trials that reported at this step, the trial itself included.
     Source: Golovin et al., "Google Vizier", KDD 2017, section 3.2.2.
     """
 
@@ -36,8 +36,8 @@ class Median(Stopping):
     direction: str = direction()
 
     def begin(self, objective: Objective) -> Monitor:
-        """Start with no averages."""
-        return MedianMonitor(Measure.of(self.metric, self.direction, objective), self.trials, self.steps)
+        measure = Measure.of(self.metric, self.direction, objective)
+        return MedianMonitor(measure, self.trials, self.steps)
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _Curve:
 
 @final
 class MedianMonitor(Monitor):
-    """The median rule at work. Kept: up to 1,000 averages per step, and the curve of each running trial so far."""
+    """The median rule at work. It keeps 1,000 averages per step, and curves of running trials."""
 
     def __init__(self, measure: Measure, trials: int, steps: int) -> None:
         self._measure = measure
@@ -58,10 +58,10 @@ class MedianMonitor(Monitor):
         self._steps = steps
         self._curves: defaultdict[int, _Curve] = defaultdict(_Curve)
         self._averages: defaultdict[int, dict[int, float]] = defaultdict(dict[int, float])
-        """Step -> trial -> its average there, the newest last; a trial that started again counts once."""
+        """Step -> trial -> its average there, the newest last; a restarted trial counts once."""
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
-        """Return the reported trials that are worse than the median; reports of one call are compared together."""
+        """Return the reported trials that are worse than the median, compared together."""
         learned: list[tuple[int, int, float]] = []
         for report in reports:
             cost = self._measure.cost(report)
@@ -82,11 +82,10 @@ class MedianMonitor(Monitor):
         return {number for number, step, best in learned if best > medians.get(step, inf)}
 
     def forget(self, number: int) -> None:
-        """Drop a trial that does not run any more; its averages stay."""
         self._curves.pop(number, None)
 
     def state(self, number: int) -> Any:
-        """Return the best so far, the sum of all, and how many they are."""
+        """Return the best cost so far, the sum of all costs, and their number."""
         kept = self._curves.get(number)
         return [kept.best, kept.total, kept.count] if kept else None
 

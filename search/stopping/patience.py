@@ -18,10 +18,10 @@ from spaces.settings import Objective
 @final
 @dataclass(frozen=True, kw_only=True)
 class Patience(Stopping):
-    """Stops a whole group when none of its running trials has improved for `steps` of their own steps.
+    """Stops a whole group when none of its running trials has improved for `steps` of its steps.
 
-    A trial improves when the metric gets better than that trial's own best in any variant; its first report counts as
-    an improvement. Source: paper 003, section 5.4.
+    A trial improves when the metric gets better than that trial's own best in any variant; its
+    first report counts as an improvement. Source: paper 003, section 5.4.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"steps": 10},)
@@ -31,7 +31,6 @@ class Patience(Stopping):
     direction: str = direction()
 
     def begin(self, objective: Objective) -> Monitor:
-        """Start with no trial known."""
         return PatienceMonitor(Measure.of(self.metric, self.direction, objective), self.steps)
 
 
@@ -46,7 +45,7 @@ class _Member:
 
 @final
 class PatienceMonitor(Monitor):
-    """Patience at work. Kept per running trial: the best of each variant and when it was last beaten."""
+    """Patience at work. It keeps the best of each variant per running trial, and its step."""
 
     def __init__(self, measure: Measure, steps: int) -> None:
         self._measure = measure
@@ -55,7 +54,7 @@ class PatienceMonitor(Monitor):
         self._groups: defaultdict[int, set[int]] = defaultdict(set)
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
-        """Return all known trials of every group of these reports in which nothing improves any more."""
+        """Return the known trials of every group of these reports without an improving trial."""
         for report in reports:
             group = groups[report.number]
             member = self._members.setdefault(report.number, _Member(group))

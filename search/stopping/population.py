@@ -23,27 +23,31 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Population(Stopping):
-    """Population-based training: bad trials continue from the state of good ones, with knobs a little off theirs.
+    """Population-based training: bad trials continue from good ones, with changed knobs.
 
-    The trials that train together in a pack are a population. When a trial reports at or after a multiple of `every`
-    of its steps, it is compared with the newest costs of all of them. Exploit: one of the worst `quantile` is ended as
-    pruned, and in its lane a new trial takes over parameters, moments, averages and step counter of one of the best
-    `quantile`, picked at random. Explore: each draw of that trial moves (`move`) or is drawn again (`resample`).
+    The trials that train together in a pack are a population. When a trial reports at or after a
+    multiple of `every` of its steps, it is compared with the newest costs of all of them. Exploit:
+    one of the worst `quantile` is ended as pruned, and in its lane a new trial takes over
+    parameters, moments, averages and step counter of one of the best `quantile`, picked at random.
+    Explore: each draw of that trial moves (`move`) or is drawn again (`resample`).
 
-    A trial never changes: the copy is a trial of its own, with a number, a seed, draws and reports of its own, a
-    `parent` and a `parent_step`. Trained alone, its ancestors first, it gives the same numbers, and so it does after a
-    crash, which costs a copy what it costs any trial: training from step 0. Only a trial that stands at its report is
-    copied; where lanes are out of step, one that is to be replaced trains on until a good one reports.
+    A trial never changes: the copy has a number, a seed, draws and reports of its own, a `parent`
+    and a `parent_step`. Trained alone, its ancestors first, it gives the same numbers, and so it
+    does after a crash, which costs a copy what it costs any trial: training from step 0. Only a
+    trial that stands at its report is copied; where lanes are out of step, a trial to be replaced
+    trains on until a good one reports.
 
-    `search.trials` is the number of trials that start from step 0, as `num_samples` is with Ray Tune; where they do not
-    fit in one pack, they are several populations. Copies are numbered from there on, and each takes the lane of one
-    that ended, so that as many as started from step 0 reach their last step or diverge. Samplers do not learn from
-    copies, whose objective is not owed to their draws alone.
+    `search.trials` is the number of trials that start from step 0, like `num_samples` of Ray Tune;
+    if they do not fit in one pack, they are several populations. Copies are numbered from there on,
+    and each takes the lane of a trial that ended, so that as many as started from step 0 reach
+    their last step or diverge. Samplers do not learn from copies, whose objective is not owed to
+    their draws alone.
 
-    Source: Jaderberg et al., "Population Based Training of Neural Networks", 2017 (truncation selection, 4.1.1). There
-    values are perturbed by factors of 0.8 and 1.2. A factor suits a learning rate, but of `1 - 10 ** uniform(-8, -1)`
-    it makes one end of the range or the other. So here the coordinate of a draw moves by a share of its range, in the
-    scale that the space draws in: 0.1 are these factors in the middle of uniform(0, b), and 0.79 and 1.26 on a decade.
+    Source: Jaderberg et al., "Population Based Training of Neural Networks", 2017 (truncation
+    selection, 4.1.1). There values are perturbed by factors of 0.8 and 1.2. A factor suits a
+    learning rate, but of `1 - 10 ** uniform(-8, -1)` it makes one end of the range or the other. So
+    here the coordinate of a draw moves by a share of its range, in the scale that the space draws
+    in: 0.1 are these factors in the middle of uniform(0, b), and 0.79 and 1.26 on a decade.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"every": 10},)
@@ -52,7 +56,7 @@ class Population(Stopping):
     every: int = size(steps=True)
     """Steps between two comparisons of a trial."""
     quantile: float = knob(0.25, low=0, high=0.5, open_low=True)
-    """Share of the population that is replaced, and that is copied; at least one trial, at most half of them."""
+    """Share of the population that is replaced, and that is copied; one trial to half of them."""
     move: float = knob(0.1, low=0, high=1)
     """How far a draw moves, up or down, as a share of its range; it is reflected at the ends."""
     resample: float = knob(0.25, low=0, high=1)
@@ -64,11 +68,9 @@ class Population(Stopping):
         return "it ranks the trials of a pack against one another, so they must be of one size"
 
     def begin(self, objective: Objective) -> Monitor:
-        """Start with no trial known."""
         measure = Measure.of(self.metric, self.direction, objective)
-        return PopulationMonitor(
-            measure, self.every, self.quantile, Exploration(move=self.move, resample=self.resample)
-        )
+        exploration = Exploration(move=self.move, resample=self.resample)
+        return PopulationMonitor(measure, self.every, self.quantile, exploration)
 
 
 @dataclass(slots=True)
@@ -77,11 +79,11 @@ class _Member:
     round: int
     """The newest multiple of `every` reached, in units of it."""
     compared: int
-    """The last one at which it was compared."""
+    """The multiple at which it was last compared."""
 
 
 class Selection(NamedTuple):
-    """Trials of one pack that are to be replaced, and those that may be copied; both are running."""
+    """Running trials of one pack that are to be replaced, and those that may be copied."""
 
     losers: Sequence[int] = ()
     parents: Sequence[int] = ()
@@ -90,7 +92,7 @@ class Selection(NamedTuple):
 
 @final
 class PopulationMonitor(Monitor):
-    """Population-based training at work. Kept: the newest cost of each running trial, and when it was compared."""
+    """Population-based training at work. It keeps running trials' newest costs and comparisons."""
 
     makes_copies = True
 
@@ -101,37 +103,37 @@ class PopulationMonitor(Monitor):
         self._exploration = exploration
         self._members: dict[int, _Member] = {}
         self._copied: dict[int, int] = {}
-        """Trial -> the last step at which it was copied. If it starts again, it is not replaced before that step: its
-        copies need the states up to there."""
+        """Trial -> the last step at which it was copied. If it starts again, it is not replaced
+        before that step: its copies need the states up to there."""
 
     def recall_copied(self, copied: Mapping[int, int]) -> None:
         """Take over, after a restart, which trials were copied and when."""
         self._copied = {**copied}
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
-        """Note the newest cost of each trial; none is stopped here, as one ends only when a copy takes its lane."""
+        """Note the newest cost of each trial; a trial ends only when a copy takes its lane."""
         for report in reports:
             cost = self._measure.cost(report)
             if cost is not None:
-                # A copy starts where its parent was compared; a trial that starts again was compared where it was
-                # copied. Either counts as compared up to there.
+                # A copy starts where its parent was compared; a trial that starts again was
+                # compared where it was copied. Either counts as compared up to there.
                 before = max(report.step - 1, self._copied.get(report.number, 0)) // self._every
                 member = self._members.setdefault(report.number, _Member(cost, 0, before))
                 member.cost, member.round = cost, report.step // self._every
         return set()
 
     def select(self, standing: Collection[int], running: Collection[int]) -> Selection:
-        """Return the worst of the pack that are due for a comparison, and the best of it among those that reported
-        now.
+        """Return the pack's worst trials that are due for a comparison, and the best that reported.
 
-        `running` is all of one worker's pack, `standing` those of it whose last report is also where they are. A trial
-        that is due stays so until a copy takes its lane.
+        `running` is all of one worker's pack, `standing` those of it that are at their last report.
+        A trial that is due stays so until a copy takes its lane.
         """
         known = self._members
-        ranked = sorted((number for number in running if number in known), key=lambda number: known[number].cost)
+        ranked = sorted((one for one in running if one in known), key=lambda one: known[one].cost)
         count = min(ceil(self._quantile * len(ranked)), len(ranked) // 2)
         parents = [number for number in ranked[:count] if number in standing]
-        losers = [number for number in ranked[len(ranked) - count :] if known[number].round > known[number].compared]
+        worst = ranked[len(ranked) - count :]
+        losers = [number for number in worst if known[number].round > known[number].compared]
         for number in ranked[: len(ranked) - count]:
             known[number].compared = max(known[number].compared, known[number].round)
         return Selection(losers, parents) if losers and parents else Selection()
@@ -142,7 +144,8 @@ class PopulationMonitor(Monitor):
         """Return a copy for each loser of the pack."""
         losers, parents = self.select(reported, pack)
         candidates = [pack[number] for number in parents]
-        return [Copy(replaced, self.child(space, number, candidates)) for number, replaced in enumerate(losers, first)]
+        pairs = enumerate(losers, first)
+        return [Copy(lost, self.child(space, number, candidates)) for number, lost in pairs]
 
     def child(self, space: Space, number: int, parents: Sequence[tuple[Trial, int]]) -> Trial:
         """Return a changed copy of one of `parents`; the seed, `number` and `parents` decide it."""
@@ -152,7 +155,6 @@ class PopulationMonitor(Monitor):
         return self._exploration.child(space, parent, number, step, random)
 
     def forget(self, number: int) -> None:
-        """Drop a trial that does not run any more."""
         self._members.pop(number, None)
 
     def state(self, number: int) -> Any:

@@ -1,4 +1,4 @@
-"""What a space declares while it is read: named values, draws, and the rows that describe it."""
+"""The declarations of a space that is read: named values, draws, and the rows that describe it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class LeafDescription:
     text: str
     """The leaf as the file writes it, on one line."""
     node: Node = field(repr=False, compare=False)
-    """The leaf itself."""
     level: Level
     condition: str | None
     bounds: str
@@ -43,7 +42,7 @@ class Declarations:
         self._in_leaf: Counter[str] = Counter()
 
     def draw(self, context: Context, kind: DrawKind, arguments: Sequence[str]) -> Draw:
-        """Register a draw at `context`; raises LanguageError where only constants may stand."""
+        """Register a draw at `context`; raises LanguageError if it must be a constant."""
         if context.block is None:
             raise LanguageError(f"{kind} draws a random value, but this must be a constant")
         self._in_leaf[context.path] += 1
@@ -71,12 +70,12 @@ class Declarations:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where a value stands: its path, what it may refer to, and under which choices it is alive."""
+    """The position of a value: its path, the values that it may use, and its condition."""
 
     declarations: Declarations
     path: str
     block: Block | None
-    """Scope of the draws made here; None where only constants may stand."""
+    """Scope of the draws made here; None if only constants may stand here."""
     condition: str | None = None
 
     def at(self, key: str) -> Context:
@@ -86,7 +85,8 @@ class Context:
     def within(self, draw: Draw, option: str) -> Context:
         """Return the same context when the choice `draw` takes `option`."""
         here = f"{draw.name}={option}"
-        return dataclasses.replace(self, condition=f"{self.condition} and {here}" if self.condition else here)
+        condition = f"{self.condition} and {here}" if self.condition else here
+        return dataclasses.replace(self, condition=condition)
 
     def draw(self, kind: DrawKind, arguments: Sequence[str]) -> Draw:
         """Register a draw that stands here."""
@@ -104,6 +104,6 @@ class Context:
         declared = self.declarations.values[name]
         if declared.level is Level.CONSTANT:
             return declared
-        # A value of the block `trial` is computed with the trial, even if only the group's draws are in it.
+        # A value of the block `trial` is computed with the trial, even of the group's draws alone.
         level = Level.TRIAL if blocks[name] == "trial" else declared.level
         return named_value(name, level)

@@ -1,10 +1,10 @@
-"""The five distributions: how a coordinate u in [0, 1) becomes a value.
+"""The five distributions: maps from a coordinate u in [0, 1) to a value.
 
 uniform(a, b)      real, [a, b)
 log_uniform(a, b)  real, [a, b), its logarithm uniform; a > 0
 int(a, b)          integer, a and b included
 log_int(a, b)      integer, a and b included, P(k) proportional to log((k + 1) / k); a > 0
-choice(x, y, ...)  one of the options, equally likely; the others are not evaluated and their draws not asked for
+choice(x, y, ...)  one of the options, equally likely; the others and their draws are not evaluated
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXACT = 2.0**53
 
 
 def _below(value: float, low: float, high: float) -> float:
-    # Rounding may reach the open end; the last number before it keeps floor(uniform(0, n)) < n true without exception.
+    # Rounding may reach the open end; the number before it keeps floor(uniform(0, n)) < n true.
     return value if value < high else max(low, math.nextafter(high, low))
 
 
@@ -75,8 +75,7 @@ def describe_bounds(kind: DrawKind, arguments: Sequence[str]) -> str:
 def draw_between(draw: Draw, bounds: Sequence[Formula]) -> Formula:
     """Return the formula of a draw between two bounds, which are formulas themselves.
 
-    Raises LanguageError for impossible constant bounds. Bounds that depend on draws are checked at each trial, and may
-    then be equal.
+    Raises LanguageError for bad constant bounds; other bounds are checked at each trial.
     """
     kind = RANGES[draw.kind]
     level = max(_level(draw), *(bound.level for bound in bounds))

@@ -1,8 +1,8 @@
 """Expressions: `1 + floor(2 ** uniform(0, 4))`, `$vocabulary - 1`.
 
-Python's grammar is used for syntax alone (`ast.parse`); a walker with a white list turns the tree into closures, and
-nothing of the file is ever evaluated by Python. All arithmetic is on finite 64-bit floats, so no expression hangs or
-grows; the field that takes the value decides whether it must be a whole number.
+Python's grammar is used for syntax alone (`ast.parse`); a walker with a white list turns the tree
+into closures, and Python never evaluates anything of the file. All arithmetic is on finite 64-bit
+floats, so no expression hangs or grows; the field that takes the value may want a whole number.
 
     numbers     1  0.5  1e-5  10_000         constants  pi  e         named values  $width
     operators   + - * / // % ** and parentheses
@@ -29,7 +29,7 @@ LONGEST = 500
 DEEPEST = 64
 """Operators and calls around a number."""
 
-_REFERENCE = "ð"  # stands for `$` in what Python parses: a letter, and none that the allowed characters hold
+_REFERENCE = "ð"  # stands for `$` in what Python parses: a letter that no expression may have
 _FOREIGN = re.compile(r"[^\w$.+\-*/%(), ]", re.ASCII)
 
 _CONSTANTS: Mapping[str, float] = {"pi": math.pi, "e": math.e}
@@ -59,12 +59,7 @@ _CALLS = (*_FUNCTIONS, *_EXTREMES, *KINDS)
 
 
 def compile_expression(text: str, context: Context) -> Formula:
-    """Return the formula of an expression that stands at `context`.
-
-    Its draws are registered there, outer before inner.
-
-    Raises LanguageError for anything that is not in the language, for impossible constant ranges and constant results.
-    """
+    """Return an expression's formula and register its draws, outer first; raises LanguageError."""
     try:
         return _Walker(" ".join(text.split()), context).formula
     except (ArithmeticError, ValueError) as error:
@@ -122,7 +117,8 @@ class _Walker:
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return _apply(lambda x: -x, self._walk(operand, context, depth + 1))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                first, second = self._walk(left, context, depth + 1), self._walk(right, context, depth + 1)
+                first = self._walk(left, context, depth + 1)
+                second = self._walk(right, context, depth + 1)
                 return _apply(_OPERATORS[type(op)], first, second)
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
                 return self._call(name, arguments, context, depth + 1)
@@ -139,21 +135,17 @@ class _Walker:
             return _apply(_FUNCTIONS[name], self._walk(arguments[0], context, depth))
         if name in _EXTREMES:
             _check_two(name, arguments)
-            return _apply(_EXTREMES[name], *(self._walk(argument, context, depth) for argument in arguments))
-        for kind in KINDS:
-            if name == kind:
-                return self._draw(kind, arguments, context, depth)
-        raise LanguageError(no_such("function", name.replace(_REFERENCE, "$"), _CALLS))
-
-    def _draw(self, kind: DrawKind, arguments: list[ast.expr], context: Context, depth: int) -> Formula:
+            return _apply(_EXTREMES[name], *(self._walk(one, context, depth) for one in arguments))
+        if name not in KINDS:
+            raise LanguageError(no_such("function", name.replace(_REFERENCE, "$"), _CALLS))
+        kind: DrawKind = name
         texts = [self._source(argument) for argument in arguments]
         if kind == "choice":
             _check_two(kind, arguments)
             draw = context.draw(kind, texts)
             sites = [context.within(draw, text) for text in texts]
-            return choose_option(
-                draw, [self._walk(node, here, depth) for node, here in zip(arguments, sites, strict=True)]
-            )
+            pairs = zip(arguments, sites, strict=True)
+            return choose_option(draw, [self._walk(node, here, depth) for node, here in pairs])
         _check_count(kind, arguments, 2)
         draw = context.draw(kind, texts)
         return draw_between(draw, [self._walk(argument, context, depth) for argument in arguments])
@@ -161,7 +153,8 @@ class _Walker:
 
 def _check_count(name: str, arguments: Sequence[object], expected: int) -> None:
     if len(arguments) != expected:
-        raise LanguageError(f"{name} takes {expected} argument{'s' * (expected > 1)}, but got {len(arguments)}")
+        count = f"{expected} argument{'s' * (expected > 1)}"
+        raise LanguageError(f"{name} takes {count}, but got {len(arguments)}")
 
 
 def _check_two(name: str, arguments: Sequence[object]) -> None:
@@ -186,4 +179,5 @@ def _apply(function: Callable[..., float], *operands: Formula) -> Formula:
     def evaluate(scope: Scope) -> float:
         return check_finite(function(*[part(scope) for part in inner]))
 
-    return fold_constant(Formula(evaluate=evaluate, level=max(operand.level for operand in operands)))
+    level = max(operand.level for operand in operands)
+    return fold_constant(Formula(evaluate=evaluate, level=level))

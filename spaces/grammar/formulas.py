@@ -1,7 +1,8 @@
 """The compiled form of a space: small closures that turn a trial's draws into values.
 
-Legend: a *draw* is one distribution of a space, for which a sampler chooses a *coordinate* u in [0, 1); a *formula*
-computes a value from draws and named values; a *scope* holds these while one trial is computed.
+Legend: a *draw* is one distribution of a space, for which a sampler chooses a *coordinate* u in [0,
+1); a *formula* computes a value from draws and named values; a *scope* holds these while one trial
+is computed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class LanguageError(Exception):
 
 
 class Level(IntEnum):
-    """What a value can differ by; a formula has the highest level of its parts."""
+    """The level at which a value may differ; a formula has the highest level of its parts."""
 
     CONSTANT = 0
     GROUP = 1
@@ -41,17 +42,17 @@ class Draw:
     choices: int | None = None
     """Number of options of a choice (option i is u in [i/n, (i+1)/n)); None for the other kinds."""
     condition: str | None = None
-    """When the draw is asked for, in words (`model.scorer=ssa`); None: always."""
+    """The condition under which it is drawn (`model.scorer=ssa`); None for always."""
     bounds: str
     """The bounds or the options as the file writes them: `[1, $width)`."""
 
 
 CoordinateOf = Callable[[Draw], float]
-"""Gives the coordinate in [0, 1) of a draw."""
+"""The coordinate in [0, 1) of a draw."""
 
 
 class Scope:
-    """One trial in the making: its source of coordinates, and what is drawn and computed so far."""
+    """One trial in the making: its source of coordinates, its draws and its values so far."""
 
     __slots__ = ("coordinate_of", "draws", "params", "values")
 
@@ -64,7 +65,7 @@ class Scope:
     def ask(self, draw: Draw) -> float:
         """Return the coordinate of `draw`, which is recorded; called once per active draw."""
         coordinate = self.coordinate_of(draw)
-        assert 0.0 <= coordinate < 1.0, f"{draw.name}: a sampler gave {coordinate!r}, outside [0, 1)"
+        assert 0.0 <= coordinate < 1.0, f"{draw.name}: a sampler gave {coordinate!r}, not in [0, 1)"
         self.draws[draw.name] = coordinate
         return coordinate
 
@@ -76,7 +77,7 @@ class Formula:
     evaluate: Callable[[Scope], Any]
     level: Level
     structure: Level = Level.CONSTANT
-    """The level of what the value adds to a trial's structure; knobs add nothing."""
+    """The level of the value's part of a trial's structure; knobs have none."""
 
 
 def scope_without_draws(values: Mapping[str, float] | None = None) -> Scope:

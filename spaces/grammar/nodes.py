@@ -1,7 +1,8 @@
 """A YAML file as nodes: a tree of plain values that know their line in the file.
 
-Scalars are read more plainly than YAML 1.1 does: `1e-5` and `10_000_000` are numbers, `true` and `false` are the only
-truth values, and everything else (`on`, `1:30`, a date) is text. Nothing is ever constructed from a tag.
+Scalars are read more plainly than YAML 1.1 does: `1e-5` and `10_000_000` are numbers, `true` and
+`false` are the only truth values, and everything else (`on`, `1:30`, a date) is text. Nothing is
+ever constructed from a tag.
 """
 
 from __future__ import annotations
@@ -50,21 +51,23 @@ class Node:
     @classmethod
     def of_word(cls, word: str, like: Node) -> Node:
         """Return a word that the file leaves out, as if it were written where `like` stands."""
-        tree = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value=word, start_mark=like.tree.start_mark)
+        mark = like.tree.start_mark
+        tree = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value=word, start_mark=mark)
         return cls(location=like.location, content=word, text=word, tree=tree)
 
     @property
     def word(self) -> str:
-        """A scalar as the file writes it; empty for a section, a list, and where nothing is."""
+        """A scalar as the file writes it; empty for a section, a list and nothing."""
         return self.tree.value if isinstance(self.tree, yaml.ScalarNode) else ""
 
     def error(self, path: str, message: str) -> SpaceError:
         """Return the error of this value: its location, its dotted path, and what is wrong."""
-        return SpaceError(f"{self.location}: {path}: {message}" if path else f"{self.location}: {message}")
+        where = f"{path}: " if path else ""
+        return SpaceError(f"{self.location}: {where}{message}")
 
 
 class _Loader(yaml.BaseLoader):
-    """Composes nodes until the text can be no space: some texts make half a million in a second."""
+    """Composes nodes until there are too many: some texts make half a million in a second."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -78,10 +81,7 @@ class _Loader(yaml.BaseLoader):
 
 
 def compose(text: str, name: str) -> yaml.Node:
-    """Return the syntax tree of one YAML document, all scalars still text; `name` is what errors call its source.
-
-    Raises SpaceError with the line for broken YAML and for an empty document.
-    """
+    """Return a YAML document's syntax tree; SpaceError with the line if it is broken or empty."""
     if len(text) > LARGEST:
         raise SpaceError(f"{name}: a space may have {LARGEST:,} characters, but this text has {len(text):,}")
     try:
@@ -109,15 +109,12 @@ def compose(text: str, name: str) -> yaml.Node:
 
 
 def read(root: yaml.Node) -> Node:
-    """Return the tree of plain values.
-
-    Raises SpaceError for duplicate keys, tags, keys that are not text, and alias bombs.
-    """
+    """Return plain values; SpaceError for duplicate keys, tags, keys without text, alias bombs."""
     return _Reader().read(root, root.start_mark, 0)
 
 
 def _join_calls(root: yaml.Node) -> None:
-    """Put calls back together that YAML cut at their commas: `{n: uniform(1, 3)}` has the keys `n` and `3)` for it."""
+    """Join calls that YAML cut at their commas: `{n: uniform(1, 3)}` has the keys `n` and `3)`."""
     waiting, seen = [root], set[int]()
     while waiting:
         node = waiting.pop()
@@ -139,9 +136,10 @@ def _join_parts(parts: list[tuple[yaml.Node, ...]]) -> list[tuple[yaml.Node, ...
     for first, *others in parts:
         *before, last = whole[-1] if whole else (first,)
         is_open = bool(whole) and _is_plain(last) and last.value.count("(") > last.value.count(")")
-        if is_open and _is_plain(first) and all(_is_plain(other) and not other.value for other in others):
-            text = f"{last.value}, {first.value}"
-            joined = yaml.ScalarNode(tag=last.tag, value=text, start_mark=last.start_mark, end_mark=first.end_mark)
+        is_part = all(_is_plain(other) and not other.value for other in others)
+        if is_open and _is_plain(first) and is_part:
+            text, ends = f"{last.value}, {first.value}", (last.start_mark, first.end_mark)
+            joined = yaml.ScalarNode(last.tag, text, *ends)
             whole[-1] = (*before, joined)
         else:
             whole.append((first, *others))
@@ -157,7 +155,8 @@ class _Reader:
         self._nodes = 0
 
     def read(self, node: yaml.Node, mark: yaml.Mark, depth: int) -> Node:
-        location = location_of(node.start_mark if node.start_mark.name.startswith(SETTING) else mark)
+        is_setting = node.start_mark.name.startswith(SETTING)
+        location = location_of(node.start_mark if is_setting else mark)
         self._nodes += 1
         if self._nodes > MOST_NODES or depth > DEEPEST:
             raise SpaceError(f"{location}: {_TOO_MANY}")
@@ -165,12 +164,12 @@ class _Reader:
             raise SpaceError(f"{location}: {shorten(node.tag)}: tags are not part of a space")
         match node:
             case yaml.ScalarNode():
-                return Node(location=location, content=_scalar(node), text=shorten(node.value, limit=_SHOWN), tree=node)
+                content, text = _scalar(node), shorten(node.value, limit=_SHOWN)
+                return Node(location=location, content=content, text=text, tree=node)
             case yaml.SequenceNode():
                 items = tuple(self.read(item, item.start_mark, depth + 1) for item in node.value)
-                return Node(
-                    location=location, content=items, text=f"[{', '.join(item.text for item in items)}]", tree=node
-                )
+                text = f"[{', '.join(item.text for item in items)}]"
+                return Node(location=location, content=items, text=text, tree=node)
             case _:
                 return self._mapping(node, location, depth)
 

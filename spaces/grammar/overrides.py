@@ -1,8 +1,9 @@
 """`--set path=value`: values of the command line put into a space's syntax tree before it is read.
 
-The tree is changed, not the text, so that the result can be written out again as YAML that needs no overrides. Inside
-the sections of plug-ins a path names fields, whichever way the file writes the plug-in: `softmax`, `{ssa: {n: 1.5}}` or
-`{name: ssa, n: 1.5}`. A task of a transfer that is the name of its space alone becomes a section in the same way.
+The tree is changed, not the text, so that the result can be written out again as YAML that needs no
+overrides. Inside the sections of plug-ins a path names fields, whichever way the file writes the
+plug-in: `softmax`, `{ssa: {n: 1.5}}` or `{name: ssa, n: 1.5}`. A task of a transfer that is the
+name of its space alone becomes a section in the same way.
 """
 
 from __future__ import annotations
@@ -26,10 +27,7 @@ _MAP, _STR = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
 
 
 def override(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
-    """Return a copy of the tree with the value at each dotted path replaced or added; `root` is left as it is.
-
-    Raises SpaceError that names the override for broken YAML and for a path through something that is not a section.
-    """
+    """Return a copy with each path's value replaced or added; SpaceError names a bad override."""
     for path, value in overrides.items():
         name = SETTING + shorten(f"{path}={value}")
         if not _PATH.fullmatch(path):
@@ -40,9 +38,10 @@ def override(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
 
 def replace_at(root: yaml.Node, path: str, value: yaml.Node) -> yaml.Node:
     """Return a copy of the tree with this node at a path; raises SpaceError as `override` does."""
+    where = location_of(value.start_mark)
     if not _PATH.fullmatch(path):
-        raise SpaceError(f"{location_of(value.start_mark)}: {shorten(path)}: a path is names joined by dots")
-    return _Setting(location_of(value.start_mark), value).put(root, (), tuple(path.split(".")))
+        raise SpaceError(f"{where}: {shorten(path)}: a path is names joined by dots")
+    return _Setting(where, value).put(root, (), tuple(path.split(".")))
 
 
 def replace_all(root: yaml.Node, settings: Mapping[str, Node]) -> yaml.Node:
@@ -72,7 +71,7 @@ class _Dumper(yaml.BaseDumper):
 
 
 class _Setting:
-    """One override: a value, and what errors call it."""
+    """One override: a value, and its name in errors."""
 
     def __init__(self, name: str, value: yaml.Node) -> None:
         self._name = name
@@ -91,18 +90,22 @@ class _Setting:
             return self._entry(node, at, steps)
         name, fields = nested
         inner = steps[1:] if steps[0] == name.value else steps
-        return self._mapping([(name, self._entry(fields, at, inner) if inner else self._value)], node)
+        added = self._entry(fields, at, inner) if inner else self._value
+        return self._mapping([(name, added)], node)
 
     def _entry(self, node: yaml.Node, at: tuple[str, ...], steps: tuple[str, ...]) -> yaml.Node:
         if isinstance(node, yaml.ScalarNode) and not node.value:
             node = self._mapping([])
-        elif isinstance(node, yaml.ScalarNode) and at[:-1] == ("transfer", "tasks"):  # the name of its space alone
+        # A task of a transfer may be the name of its space alone.
+        elif isinstance(node, yaml.ScalarNode) and at[:-1] == ("transfer", "tasks"):
             node = self._mapping([(self._word("space"), node)])
         if not isinstance(node, yaml.MappingNode):
-            raise SpaceError(f"{self._name}: {'.'.join(at) or 'the space'} is no section, set it as a whole")
+            where = ".".join(at) or "the space"
+            raise SpaceError(f"{self._name}: {where} is no section, set it as a whole")
         key, rest = steps[0], steps[1:]
-        if (at[:1] == ("transfer",) and at[-1] in _OF_PATHS) or (at[:1] == ("arms",) and len(at) == 2):
-            # The keys of this section are paths themselves: the longest that is there already, else all steps.
+        in_transfer = at[:1] == ("transfer",) and at[-1] in _OF_PATHS
+        if in_transfer or (at[:1] == ("arms",) and len(at) == 2):
+            # The keys of this section are paths: the longest that is there already, else all steps.
             keys = {word.value for word, _ in node.value}
             counts = range(len(steps), 0, -1)
             count = next((count for count in counts if ".".join(steps[:count]) in keys), len(steps))

@@ -1,8 +1,8 @@
-"""Quantities: expressions over a trial's values and the metrics of one validation, `loss/raw + 0.01 * model.width`.
+"""Quantities: expressions over a trial's values and metrics, `loss/raw + 0.01 * model.width`.
 
-A value is written by its path, as `search trials --where` takes it: `model.width`, `optimizer.learning_rate`. A
-metric is written as an objective is: `tvd/bema`, `accuracy/raw/length=64`. All else is as in expressions, but nothing
-is drawn.
+A value is written by its path, as in `search trials --where`: `model.width`,
+`optimizer.learning_rate`. A metric of one validation is written as an objective: `tvd/bema`,
+`accuracy/raw/length=64`. Otherwise they are as expressions are, without draws.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ def compile_quantity(text: str) -> Quantity:
 
 
 def compile_constraint(text: str) -> Quantity:
-    """Compile a bound such as `model.width <= 32` to how far a trial exceeds it; at most 0 is feasible.
-
-    Raises LanguageError for what is no comparison by <= or >=.
-    """
+    """Return the excess over a bound such as `model.width <= 32`; LanguageError for other texts."""
     bounds = _BOUND.findall(text)
     if len(bounds) != 1 or bounds[0] not in ("<=", ">="):
         raise LanguageError("a constraint is one comparison by <= or >=, as in model.width <= 32")
@@ -60,9 +57,12 @@ def _compile(expression: str, text: str) -> Quantity:
     declarations = Declarations(dict.fromkeys(names.values(), "trial"))
     declarations.values.update({own: named_value(own, Level.TRIAL) for own in names.values()})
     try:
-        formula = compile_expression(renamed, Context(declarations=declarations, path="", block="trial"))
+        context = Context(declarations=declarations, path="", block="trial")
+        formula = compile_expression(renamed, context)
     except LanguageError as error:
-        raise LanguageError(_spell(str(error), names)) from None
+        known = {own: str(found) for found, own in names.items()}
+        message = re.sub(r"\$(q\d+)", lambda match: known.get(match[1], match[0]), str(error))
+        raise LanguageError(shorten(message, 200)) from None
     if declarations.draws:
         raise LanguageError(f"{declarations.draws[0].kind} draws a random value, but a trial has ended here")
 
@@ -78,9 +78,3 @@ def _compile(expression: str, text: str) -> Quantity:
         paths={own: found for found, own in names.items() if isinstance(found, str)},
         compute=compute,
     )
-
-
-def _spell(message: str, names: Mapping[MetricName | str, str]) -> str:
-    """Return an error with the names that the file has."""
-    files = {own: str(found) for found, own in names.items()}
-    return shorten(re.sub(r"\$(q\d+)", lambda match: files.get(match[1], match[0]), message), 200)

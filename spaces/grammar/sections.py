@@ -23,7 +23,7 @@ _AS_OF = ContextVar[int | None]("the version of the numerics whose defaults hold
 
 @contextmanager
 def defaults_of(numerics: int | None) -> Generator[None]:
-    """Give fields that are left out the defaults of a version of the numerics; None: today's."""
+    """Give fields that are left out the defaults of a version of the numerics; None is today's."""
     token = _AS_OF.set(numerics)
     try:
         yield
@@ -34,7 +34,9 @@ def defaults_of(numerics: int | None) -> Generator[None]:
 def read_mapping(node: Node, path: str) -> Mapping[str, Node]:
     """Return the entries of a section; raises SpaceError for any other value."""
     if not isinstance(node.content, Mapping):
-        raise node.error(path, f"{node.text or 'nothing'} stands here, but this must be a section of key: value lines")
+        shown = node.text or "nothing"
+        message = f"{shown} stands here, but this must be a section of key: value lines"
+        raise node.error(path, message)
     return node.content
 
 
@@ -46,7 +48,9 @@ def read_plugin(node: Node, family: type, context: Context) -> Formula:
     name, fields = _split_name(node, context.path)
     if name not in plugins.names(family):
         raise node.error(context.path, plugins.unknown_member(family, name))
-    context.declarations.describe(context, Node.of_word(name, node), Level.CONSTANT, len(context.declarations.draws))
+    declarations = context.declarations
+    word = Node.of_word(name, node)
+    declarations.describe(context, word, Level.CONSTANT, len(declarations.draws))
     try:
         member = plugins.load(family, name)
     except PluginError as error:  # a file from outside that cannot be imported
@@ -55,10 +59,7 @@ def read_plugin(node: Node, family: type, context: Context) -> Formula:
 
 
 def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str, context: Context) -> Formula:
-    """Return the formula of an object of the dataclass `member`, from the nodes of its fields.
-
-    Errors call it `name`.
-    """
+    """Return the formula of a `member` with these nodes of its fields; errors call it `name`."""
     rules = plugins.rules(member)
     for key, child in fields.items():
         if key not in rules:
@@ -77,21 +78,22 @@ def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str,
         formulas[key] = read_plugin(child, rule.family, here) if rule.family else read_leaf(child, rule, here)
     numerics = _AS_OF.get()
     for key, rule in rules.items():
-        if key not in fields and rule.earlier and numerics is not None and numerics <= rule.earlier[0]:
-            formulas[key] = constant(rule.earlier[1])
+        earlier = rule.earlier
+        if key not in fields and earlier and numerics is not None and numerics <= earlier[0]:
+            formulas[key] = constant(earlier[1])
     return _construct(node, member, context.path, formulas)
 
 
 def _construct(node: Node, member: type, path: str, formulas: Mapping[str, Formula]) -> Formula:
-    varying = [(key, formula.evaluate) for key, formula in formulas.items() if formula.level is not Level.CONSTANT]
-    fixed = {key: evaluate_constant(formula) for key, formula in formulas.items() if formula.level is Level.CONSTANT}
+    varying = {key: one.evaluate for key, one in formulas.items() if one.level > Level.CONSTANT}
+    fixed = {key: evaluate_constant(one) for key, one in formulas.items() if key not in varying}
 
     def evaluate(scope: Scope) -> Any:
-        values = {key: compute(scope) for key, compute in varying}
+        values = {key: compute(scope) for key, compute in varying.items()}
         try:
             return member(**fixed, **values)
         except PluginError as error:
-            # A rule between fields: the drawn ones are named, because the file does not show their values.
+            # A rule between fields: drawn ones are named, because the file does not show them.
             drawn = ", ".join(f"{key} = {value!r}" for key, value in values.items())
             rule = f"{error}, with {drawn}" if drawn else str(error)
             raise node.error("" if rule.startswith(path) else path, rule) from error
@@ -104,21 +106,23 @@ def _construct(node: Node, member: type, path: str, formulas: Mapping[str, Formu
 def _read_plugin_choice(node: Node, options: Sequence[Node], family: type, context: Context) -> Formula:
     first = len(context.declarations.draws)
     heads = [_split_name(option, context.path)[0] for option in options]
-    labels = [head if heads.count(head) == 1 else option.text for head, option in zip(heads, options, strict=True)]
+    named = zip(heads, options, strict=True)
+    labels = [head if heads.count(head) == 1 else option.text for head, option in named]
     draw = with_location(node, context, lambda: context.draw("choice", labels))
     context.declarations.describe(context, node, Level.TRIAL, first)
-    sites = [context.within(draw, label) for label in labels]
-    read = [read_plugin(option, family, here) for option, here in zip(options, sites, strict=True)]
-    return choose_option(
-        draw, [_record_label(formula, context.path, label) for formula, label in zip(read, labels, strict=True)]
-    )
+    formulas: list[Formula] = []
+    for option, label in zip(options, labels, strict=True):
+        formula = read_plugin(option, family, context.within(draw, label))
+        formulas.append(_record_label(formula, context.path, label))
+    return choose_option(draw, formulas)
 
 
 def _record_label(formula: Formula, path: str, label: str) -> Formula:
     """Return the plug-in with its option in the trial's params, in full if options share a name."""
 
     def evaluate(scope: Scope) -> Any:
-        scope.params[path] = label  # before the plug-in, which may be a choice itself and know better
+        # Before the plug-in, which may be a choice itself and know better.
+        scope.params[path] = label
         return formula.evaluate(scope)
 
     return Formula(evaluate=evaluate, level=formula.level, structure=formula.structure)
@@ -131,9 +135,12 @@ def _split_name(node: Node, path: str) -> tuple[str, Mapping[str, Node]]:
         return content, {}
     if isinstance(content, Mapping):
         if "name" in content:
-            return content["name"].text, {key: child for key, child in content.items() if key != "name"}
+            fields = {key: child for key, child in content.items() if key != "name"}
+            return content["name"].text, fields
         if len(content) == 1:
             [(name, inner)] = content.items()
-            return name, {} if inner.content is None else read_mapping(inner, f"{path}.{shorten(name)}")
+            if inner.content is None:
+                return name, {}
+            return name, read_mapping(inner, f"{path}.{shorten(name)}")
     ways = "name, {name: {field: value}} or {name: name, field: value}"
     raise node.error(path, f"{shorten(node.text)} is not a plug-in, write one as {ways}")

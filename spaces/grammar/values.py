@@ -19,7 +19,7 @@ _FAILURES = (LanguageError, ArithmeticError, ValueError)
 
 
 def read_leaf(node: Node, rule: Rule, context: Context) -> Formula:
-    """Return the formula of a field that is not a plug-in; what it draws is recorded in `params` of the trial.
+    """Return the formula of a field that is not a plug-in; `params` of a trial record its draws.
 
     Raises SpaceError for a value outside the language or, if it is constant, outside the rule.
     """
@@ -37,12 +37,10 @@ def read_leaf(node: Node, rule: Rule, context: Context) -> Formula:
 
 
 def read_value(node: Node, rule: Rule, context: Context) -> Formula:
-    """Return the formula of a value that keeps `rule`, in the type that the rule gives it.
-
-    Raises as `read_leaf` does.
-    """
+    """Return the formula of a value that keeps `rule`, in its type; raises as `read_leaf` does."""
     first = len(context.declarations.draws)
-    inner = _read_number(node, rule, context) if rule.kind in ("knob", "size") else _read_literal(node, rule, context)
+    read = _read_number if rule.kind in ("knob", "size") else _read_literal
+    inner = read(node, rule, context)
     context.declarations.describe(context, node, inner.level, first)
     if rule.padded and inner.level is not Level.CONSTANT:
         context.declarations.drawn_sizes[context.path] = inner.level
@@ -78,10 +76,9 @@ def _read_number(node: Node, rule: Rule, context: Context) -> Formula:
         return with_location(node, context, lambda: compile_expression(content, context))
     draw = match_draw(node, KINDS, context.path)
     if draw is None:
-        text = shorten(node.text) or "nothing"
-        raise node.error(
-            context.path, f"{text} must be {rule.describe()}, an expression or {{{'|'.join(KINDS)}: [...]}}"
-        )
+        text, draws = shorten(node.text) or "nothing", f"{{{'|'.join(KINDS)}: [...]}}"
+        message = f"{text} must be {rule.describe()}, an expression or {draws}"
+        raise node.error(context.path, message)
     kind, arguments = draw
     if kind == "choice":
 
@@ -92,7 +89,8 @@ def _read_number(node: Node, rule: Rule, context: Context) -> Formula:
             return formula
 
         return _read_choice(node, arguments, context, read_option)
-    drawn = with_location(node, context, lambda: context.draw(kind, [argument.text for argument in arguments]))
+    texts = [argument.text for argument in arguments]
+    drawn = with_location(node, context, lambda: context.draw(kind, texts))
     bounds = [_read_number(argument, Rule(kind="knob"), context) for argument in arguments]
     return with_location(node, context, lambda: draw_between(drawn, bounds))
 
@@ -100,7 +98,8 @@ def _read_number(node: Node, rule: Rule, context: Context) -> Formula:
 def _read_literal(node: Node, rule: Rule, context: Context) -> Formula:
     draw = match_draw(node, ("choice",), context.path)
     if draw:
-        return _read_choice(node, draw[1], context, lambda option, here: _read_literal(option, rule, here))
+        options = draw[1]
+        return _read_choice(node, options, context, lambda one, here: _read_literal(one, rule, here))
     if isinstance(node.content, tuple | Mapping):
         raise node.error(context.path, f"{shorten(node.text)} must be {rule.describe()}")
     # A number stands as it was written; a text as a whole, where the node's own is cut for errors.
@@ -113,8 +112,9 @@ def _read_literal(node: Node, rule: Rule, context: Context) -> Formula:
 def _read_choice(
     node: Node, options: Sequence[Node], context: Context, read: Callable[[Node, Context], Formula]
 ) -> Formula:
-    draw = with_location(node, context, lambda: context.draw("choice", [option.text for option in options]))
-    return choose_option(draw, [read(option, context.within(draw, option.text)) for option in options])
+    texts = [option.text for option in options]
+    draw = with_location(node, context, lambda: context.draw("choice", texts))
+    return choose_option(draw, [read(one, context.within(draw, one.text)) for one in options])
 
 
 def with_location(node: Node, context: Context, action: Callable[[], Any]) -> Any:
@@ -127,10 +127,7 @@ def with_location(node: Node, context: Context, action: Callable[[], Any]) -> An
 
 
 def _add_check(node: Node, rule: Rule, path: str, formula: Formula) -> Callable[[Scope], Any]:
-    """Return what evaluates to the value of `formula` in the type of its field.
-
-    That raises SpaceError if the value breaks the rule.
-    """
+    """Return an evaluation of `formula` in its field's type, with a SpaceError outside the rule."""
     compute, check = formula.evaluate, rule.check
     origin = f", from {shorten(node.text)}" if formula.level is not Level.CONSTANT else ""
 

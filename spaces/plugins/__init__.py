@@ -1,8 +1,8 @@
-"""Plug-in families: one folder per family, one file per member, the file's name is the member's name.
+"""Plug-in families: one folder per family, one file per member, which has the file's name.
 
-A family is an abstract class defined in the `__init__` of its package (`workers.networks.scorers.Scorer`). Its
-members are the modules beside it, and those from outside that are in use (`active.using`); adding a file adds a member,
-and no list is edited anywhere.
+A family is an abstract class defined in the `__init__` of its package
+(`workers.networks.scorers.Scorer`). Its members are the modules beside it, and those from outside
+that are in use (`active.using`); adding a file adds a member, and no list is edited anywhere.
 """
 
 from __future__ import annotations
@@ -54,14 +54,15 @@ def title(family: type) -> str:
 def load(family: type[Family], name: str) -> type[Family]:
     """Return the class of the member `name`.
 
-    Raises PluginError with the choices if there is none, and with file and line if its file cannot be imported.
+    Raises PluginError with the choices if there is none, and with file and line of a bad import.
     """
     found = active.current().find(title(family), name)
     if found:
         return _only_class(family, import_member(*found), found[1].title)
     if name not in _list_packaged(family):
         raise PluginError(unknown_member(family, name))
-    return _only_class(family, importlib.import_module(f"{family.__module__}.{name}"), f"{family.__module__}.{name}")
+    module = f"{family.__module__}.{name}"
+    return _only_class(family, importlib.import_module(module), module)
 
 
 def unknown_member(family: type, name: str) -> str:
@@ -82,7 +83,8 @@ def _only_class(family: type[Family], module: ModuleType, where: str) -> type[Fa
         and ABC not in value.__bases__
     ]
     if len(found) != 1:
-        raise PluginError(f"{where} must define exactly one {title(family)}, but defines {len(found)}")
+        problem = f"must define exactly one {title(family)}, but defines {len(found)}"
+        raise PluginError(f"{where} {problem}")
     missing = getattr(found[0], "__abstractmethods__", ())
     if missing:
         raise PluginError(f"{where}: {found[0].__name__} must define {', '.join(sorted(missing))}")
@@ -90,14 +92,16 @@ def _only_class(family: type[Family], module: ModuleType, where: str) -> type[Fa
 
 
 def examples(family: type) -> list[dict[str, Any]]:
-    """Return configurations of all members, as the family's contract test builds them; each member has at least one.
+    """Return configurations of all members, at least one of each, for the family's contract test.
 
-    A member that cannot be built from its defaults, or is large by default, or works in several ways, says so in its
-    own file: `EXAMPLES: ClassVar[Examples] = ({"length": 5}, ...)`.
+    A member that cannot be built from its defaults, or is large by default, or works in several
+    ways, says so in its own file: `EXAMPLES: ClassVar[Examples] = ({"length": 5}, ...)`.
     """
-    return [
-        {"name": name, **fields} for name in names(family) for fields in getattr(load(family, name), "EXAMPLES", ({},))
-    ]
+    found: list[dict[str, Any]] = []
+    for name in names(family):
+        own: Examples = getattr(load(family, name), "EXAMPLES", ({},))
+        found += ({"name": name, **fields} for fields in own)
+    return found
 
 
 def name_of(plugin: object) -> str:
@@ -111,7 +115,7 @@ def code_of(plugin: object) -> str | None:
 
 
 def code_of_class(member: type) -> str | None:
-    """Return the same, of a plug-in's class."""
+    """Return a digest of the code of an outside plug-in's class; None for a packaged one."""
     package = member.__module__.partition(".")[0]
     return package.removeprefix(PREFIX) if package.startswith(PREFIX) else None
 
@@ -125,18 +129,13 @@ def rules(member: type) -> Mapping[str, Rule]:
 @cache
 def required_fields(member: type) -> frozenset[str]:
     """Return the fields without a default."""
-    return frozenset(
-        f.name
-        for f in dataclasses.fields(member)
-        if "rule" in f.metadata and f.default is REQUIRED and f.default_factory is dataclasses.MISSING
-    )
+    own = [field for field in dataclasses.fields(member) if "rule" in field.metadata]
+    required = [field for field in own if field.default is REQUIRED]
+    return frozenset(one.name for one in required if one.default_factory is dataclasses.MISSING)
 
 
 def build(family: type[Family], config: Mapping[str, Any], path: str = "") -> Family:
-    """Return the member that `config` describes: {"name": ..., field: value}; fields left out take their defaults.
-
-    Raises PluginError that names the dotted path, the value, the rule and the choices.
-    """
+    """Return the member that `config` describes; PluginError names a bad value and its rule."""
     member = load(family, config["name"])
     known, here = rules(member), path or title(family)
     values: dict[str, Any] = {}
@@ -175,12 +174,13 @@ def _nested_fields(plugin: object, path: str) -> Iterator[tuple[str, Any, Rule]]
 
 def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
     """Yield dotted path and value of every knob, nested parts included."""
-    return ((here, value) for here, value, rule in _nested_fields(plugin, path) if rule.kind == "knob")
+    return ((at, value) for at, value, rule in _nested_fields(plugin, path) if rule.kind == "knob")
 
 
 def step_counts(plugin: object, path: str = "") -> Iterator[tuple[str, int, int]]:
     """Yield path, value and least value of every field that counts steps, parts included."""
-    return ((here, value, int(rule.low)) for here, value, rule in _nested_fields(plugin, path) if rule.steps)
+    fields = _nested_fields(plugin, path)
+    return ((at, value, int(rule.low)) for at, value, rule in fields if rule.steps)
 
 
 def parts(plugin: object, family: str) -> Iterator[tuple[str, type]]:
@@ -192,7 +192,7 @@ def parts(plugin: object, family: str) -> Iterator[tuple[str, type]]:
 
 
 def files_of(plugin: object) -> Iterator[FilePath]:
-    """Yield the files and folders that a plug-in and its parts read, by fields or as they say."""
+    """Yield the files and folders that a plug-in and its parts read."""
     yield from files_read(plugin)
     if _offers(type(plugin), HasContents):
         yield from cast(HasContents, plugin).contents()
@@ -205,10 +205,10 @@ def files_of(plugin: object) -> Iterator[FilePath]:
 
 
 def bind(plugin: Family, values: Mapping[str, Any], path: str = "") -> Family:
-    """Return the same plug-in with its knobs replaced by `values[path]`, for example by per-lane tensors; unchecked.
+    """Return the plug-in with its knobs replaced by `values[path]`, such as per-lane tensors.
 
-    A switch that is off stays the plain number 0, so that a plug-in can tell. A padded size stays the plain padded
-    number, which sets shapes; `actual` then gives the value that was bound.
+    A switch that is off stays the plain number 0, so that a plug-in can tell. A padded size stays
+    the plain padded number, which sets shapes; `actual` then gives the bound value. Unchecked.
     """
     bound = object.__new__(type(plugin))
     for field, rule in rules(type(plugin)).items():
@@ -240,7 +240,7 @@ def pad_sizes(plugin: Family) -> Family:
     """Return the plug-in with the sizes that its trials share, without rules between fields."""
     fields = {field: (rule, getattr(plugin, field)) for field, rule in rules(type(plugin)).items()}
     parts = {field: pad_sizes(part) for field, (rule, part) in fields.items() if rule.family}
-    sizes = {field: padded_size(size, rule.padded) for field, (rule, size) in fields.items() if rule.padded}
+    sizes = {name: padded_size(size, rule.padded) for name, (rule, size) in fields.items() if rule.padded}
     return replace(plugin, {**parts, **sizes})
 
 
@@ -253,9 +253,9 @@ def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
 
 
 def structure_of(plugin: object) -> dict[str, Any]:
-    """Return what trials of one pack share: names, sizes, options, flags, switches that are on."""
-    # Recordings and compiled steps are kept by structure, and trials of equal ones train in one pack: also while a file
-    # from outside changes, of code or of data.
+    """Return the structure that a pack shares: names, sizes, options, flags, switches on or off."""
+    # Recordings and compiled steps are kept by structure, and trials of equal ones train in one
+    # pack: also while a file from outside changes, of code or of data.
     code = {"code": code} if (code := code_of(plugin)) else {}
     if _offers(type(plugin), HasKin) and (kin := cast(HasKin, plugin).kin()) is not None:
         data = [file.digest for file in files_of(plugin)]
@@ -283,7 +283,7 @@ def facts(plugin: object) -> Params:
 
 @cache
 def _offers(kind: type, protocol: type) -> bool:
-    """Return whether plug-ins of this kind are of a protocol; isinstance is slow for each draw."""
+    """Return True if plug-ins of this kind keep a protocol; isinstance is slow for each draw."""
     return issubclass(kind, protocol)
 
 

@@ -1,4 +1,4 @@
-"""Which plug-ins from outside names are looked up among: by a process, or by one of its threads."""
+"""The plug-ins from outside that a process, or one of its threads, looks names up among."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ def install(outside: Outside) -> None:
 
 @contextmanager
 def using(outside: Outside) -> Generator[Outside]:
-    """Look names up among these inside the block: in this thread, and in those that are started with its context.
-
-    So the studies of a service may each have a plug-in of one name.
-    """
+    """Look names up among these inside the block: a service's studies may share plug-ins' names."""
     for bundle in outside.bundles:
         register(bundle)
     token = _used.set(outside)

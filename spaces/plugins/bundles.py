@@ -1,8 +1,8 @@
-"""Plug-ins from outside the package, as the texts of their files: what is stored with a study, and what it runs.
+"""Plug-ins from outside the package, as the texts of their files, which a study stores and runs.
 
-A *bundle* is one folder's plug-ins with every local file that they import. Its modules are imported from their texts,
-under a package that is named by their hash: two versions of a file can be loaded side by side, an object of one can be
-pickled, and a worker needs the texts alone, whatever is on its disk.
+A *bundle* is one folder's plug-ins with every local file that they import. Its modules are imported
+from their texts, under a package that is named by their hash: two versions of a file can be loaded
+side by side, an object of one can be pickled, and a worker needs the texts alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spaces.errors import PluginError
 from spaces.plugins.digests import Data
 
 PREFIX = "graft_plugins_"
-"""How the packages start that bundles are imported as."""
+"""Start of the names of the packages that bundles are imported as."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +27,14 @@ class Source:
     module: str
     """Its dotted name, as the files of its bundle import it."""
     path: str
-    """Where it was read."""
+    """The path that it was read from."""
     text: str
     is_package: bool = False
-    """Whether it is the `__init__.py` of a package."""
+    """True for the `__init__.py` of a package."""
 
     @property
     def sha256(self) -> str:
-        """Of the file, in hexadecimal digits."""
+        """The file's SHA-256, in hexadecimal digits."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
@@ -43,13 +43,12 @@ class Member:
     """A plug-in that a file defines; found without importing it."""
 
     family: str
-    """`scorer`, `task` ..."""
+    """The family's word: `scorer`, `task` ..."""
     name: str
     module: str
     line: int
-    """Of its class."""
     origin: str
-    """The name of the source as a person writes it: `./mine.py`, `mypackage.tasks`, `graft-extra 1.2`."""
+    """The source as a person writes it: `./mine.py`, `mypackage.tasks`, `graft-extra 1.2`."""
 
     @property
     def title(self) -> str:
@@ -68,7 +67,7 @@ class Bundle:
 
     @property
     def package(self) -> str:
-        """What its modules are imported under: equal for equal files, wherever they lie."""
+        """The package of its modules, equal for equal files wherever they lie."""
         return PREFIX + self.digest
 
     @cached_property
@@ -87,14 +86,13 @@ class Bundle:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outside:
-    """A study's plug-ins and data files that are not packaged; its plug-ins win over packaged ones."""
+    """A study's plug-ins and data files that are not packaged; they win over packaged plug-ins."""
 
     bundles: tuple[Bundle, ...] = ()
     faults: tuple[str, ...] = ()
-    """What is wrong with installed packages that offer plug-ins, a sentence each. Errors about unknown names quote
-    them."""
+    """Faults of installed packages that offer plug-ins, a sentence each, for unknown names."""
     folder: Path | None = None
-    """The folder of relative data paths. Without one, it is the working folder and `data` is empty."""
+    """The folder of relative data paths; without one, the working folder, and no `data`."""
     data: dict[str, Data] = field(default_factory=dict[str, Data])
     """Files and folders by the space's names for them; a new one is added when it is met."""
     contents: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
@@ -103,7 +101,8 @@ class Outside:
 
     def names(self, family: str) -> list[str]:
         """Return the names of a family's plug-ins."""
-        return [member.name for bundle in self.bundles for member in bundle.members if member.family == family]
+        members = [member for bundle in self.bundles for member in bundle.members]
+        return [member.name for member in members if member.family == family]
 
     def find(self, family: str, name: str) -> tuple[Bundle, Member] | None:
         """Return a plug-in and its bundle, now counted as used; None for an unknown name."""
@@ -116,10 +115,7 @@ class Outside:
 
     @property
     def asked_for(self) -> tuple[Bundle, ...]:
-        """What belongs to a study: all but what is installed and was never used.
-
-        Installed diagnostics are measured in every study that asks for diagnostics.
-        """
+        """The bundles of a study: those not installed, those used, and those with diagnostics."""
         return tuple(
             bundle
             for bundle in self.bundles
@@ -130,22 +126,21 @@ class Outside:
 
     def __or__(self, other: Outside) -> Outside:
         """Return both; where names meet, the left one's count."""
-        known = {(member.family, member.name) for bundle in self.bundles for member in bundle.members}
-        more = [bundle for bundle in other.bundles if not any((m.family, m.name) in known for m in bundle.members)]
+        known = {(one.family, one.name) for bundle in self.bundles for one in bundle.members}
+        more = [own for own in other.bundles if known.isdisjoint((m.family, m.name) for m in own.members)]
         bundles, faults = (*self.bundles, *more), (*self.faults, *other.faults)
         return Outside(bundles=bundles, faults=faults, folder=self.folder, data=self.data)
 
 
 def check_distinct(members: Iterable[Member], packaged: Mapping[str, Sequence[str]]) -> None:
-    """Raise PluginError for a name that another plug-in of its family has, with both origins.
-
-    `packaged`: the names of Graft's own, by family.
-    """
+    """Raise PluginError for a name that two members, or a member and a `packaged` one, have."""
     known: dict[tuple[str, str], Member] = {}
     for member in members:
         key = member.family, member.name
         if member.name in packaged.get(member.family, ()):
-            raise PluginError(f"{member.title}: Graft has a {member.family} of this name; rename the file")
+            clash = f"Graft has a {member.family} of this name; rename the file"
+            raise PluginError(f"{member.title}: {clash}")
         if key in known:
-            raise PluginError(f"{member.title}: this name is taken by {known[key].title}; rename one of the two files")
+            clash = f"this name is taken by {known[key].title}; rename one of the two files"
+            raise PluginError(f"{member.title}: {clash}")
         known[key] = member

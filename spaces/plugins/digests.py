@@ -1,8 +1,8 @@
-"""Digests of the files that trials read, and what is different where one has changed.
+"""Digests of the files that trials read, and the differences of a file that has changed.
 
-A file is read once for as long as its size, its times and its place on the disk stay: digests of large files are kept
-in the user's cache, so that a launch does not read gigabytes twice. A time that alone has changed costs another
-reading.
+A file is read once for as long as its size, its times and its place on the disk stay: digests of
+large files are kept in the user's cache, so that a launch does not read gigabytes twice. A changed
+time alone costs another reading.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spaces.cache import remember
 from spaces.errors import PluginError
 
 DIGITS = 16
-"""Of a SHA-256 that is stored; no two contents agree in so many."""
+"""Digits of a SHA-256 that are stored; no two contents agree in so many."""
 _LARGE = 1 << 20
 """Bytes from which on a digest is cached: smaller files are read faster than looked up."""
 _SETTLED = 2_000_000_000
@@ -31,26 +31,27 @@ _known: dict[str, tuple[str, str]] = {}
 
 
 class FileState(NamedTuple):
-    """A file as it was when it was read."""
+    """A file at the moment when it was read."""
 
     digest: str
-    """SHA-256 of its content, the first DIGITS digits."""
+    """The first DIGITS digits of its content's SHA-256."""
     size: int
     """Bytes."""
     modified: int
-    """Nanoseconds since 1970; 0 for what is in no file."""
+    """Nanoseconds since 1970; 0 for data in no file."""
 
     def describe(self) -> str:
-        """Describe the file, as in `1,234 bytes, modified 2026-11-24 11:54:03 UTC, SHA-256 9f86d081884c7d65`."""
-        time = f"modified {datetime.fromtimestamp(self.modified // 1_000_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC, "
-        return f"{self.size:,} bytes, {time if self.modified else ''}SHA-256 {self.digest}"
+        """Return `1,234 bytes, modified 2026-11-24 11:54:03 UTC, SHA-256 9f86d081884c7d65`."""
+        time = datetime.fromtimestamp(self.modified // 1_000_000_000, UTC)
+        modified = f"modified {time:%Y-%m-%d %H:%M:%S} UTC, " if self.modified else ""
+        return f"{self.size:,} bytes, {modified}SHA-256 {self.digest}"
 
 
 class Selection(NamedTuple):
-    """Which files of a folder count."""
+    """The files of a folder that count."""
 
     ends: tuple[str, ...] = ("",)
-    """How their names end."""
+    """The ends of their names."""
     without: frozenset[str] = frozenset()
     """Names of folders that are left out."""
 
@@ -73,37 +74,36 @@ class Data:
     """A file, or the files of a folder, as they were when a study first read them."""
 
     path: str
-    """Where they were; empty for what has no place on a disk, as a data set of a hub."""
+    """Their path; empty for data without a place on a disk, as a data set of a hub."""
     state: FileState
-    """The file; of a folder the digest of names and digests, the sum of sizes, the newest time."""
+    """The file's; a folder's has a digest of names and digests, summed sizes, the newest time."""
     files: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
-    """Of a folder: name in it -> file."""
+    """Name in the folder -> file; empty for a file."""
     selection: Selection = ALL_FILES
 
     @property
     def digest(self) -> str:
-        """What stands for the content."""
+        """The digest of the content."""
         return self.state.digest
 
     def describe_change(self, name: str, now: Data | None) -> str:
-        """Return the difference, a line with the file and both its states; `name`: of the whole."""
+        """Return the difference from `now` in a line; `name` is that of the file or folder."""
         if now is None:
-            return f"{name} ({self.path}) is not there any more, or cannot be read; it had {self.state.describe()}"
-        different = sorted(
-            inner
-            for inner in {*self.files, *now.files}
-            if _digest_in(self.files, inner) != _digest_in(now.files, inner)
-        )
+            state = self.state.describe()
+            return f"{name} ({self.path}) is not there any more, or cannot be read; it had {state}"
+        old, new = ({inner: one.digest for inner, one in data.files.items()} for data in (self, now))
+        different = sorted(inner for inner in {*old, *new} if old.get(inner) != new.get(inner))
         if not different:
             return f"{name} had {self.state.describe()}, now it has {now.state.describe()}"
         first, more = different[0], len(different) - 1
         before, after = self.files.get(first), now.files.get(first)
         was = f"had {before.describe()}" if before else "was not there"
         others = f" (and {more} more file{'s' * (more > 1)} of it)" if more else ""
-        return f"{name}/{first}{others} {was}, now it {f'has {after.describe()}' if after else 'is gone'}"
+        is_now = f"has {after.describe()}" if after else "is gone"
+        return f"{name}/{first}{others} {was}, now it {is_now}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as values of JSON."""
+        """Return the data as JSON values."""
         return {
             "path": self.path,
             "state": list(self.state),
@@ -124,10 +124,7 @@ class Data:
 
 
 def read_data(path: Path, selection: Selection = ALL_FILES) -> Data:
-    """Return a file, or the files of a folder, with their digests.
-
-    Raises OSError if there is nothing of this name or it cannot be read, and PluginError for a folder without files.
-    """
+    """Return a file or folder with digests; OSError if unreadable, PluginError without files."""
     path = path.absolute()
     if not path.is_dir():
         return Data(path=str(path), state=state_of(path), selection=selection)
@@ -149,20 +146,22 @@ def read_data(path: Path, selection: Selection = ALL_FILES) -> Data:
 def state_of(path: Path) -> FileState:
     """Return a file's digest, size and time; raises OSError if it cannot be read."""
     found = path.stat()
-    key = f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0{found.st_ctime_ns}\0{found.st_dev}\0{found.st_ino}"
+    parts = path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino
+    key = "\0".join(map(str, parts))
     known = _known.get(str(path))
     if known and known[0] == key:
         digest = known[1]
     elif not _is_settled(found):
         digest = _read_digest(path)
     else:
-        digest = remember(key, lambda: _read_digest(path)) if found.st_size >= _LARGE else _read_digest(path)
+        is_large = found.st_size >= _LARGE
+        digest = remember(key, lambda: _read_digest(path)) if is_large else _read_digest(path)
         _known[str(path)] = key, digest
     return FileState(digest, found.st_size, found.st_mtime_ns)
 
 
 def digest_of(content: bytes) -> str:
-    """Return what stands for a content: the first DIGITS digits of its SHA-256."""
+    """Return the first DIGITS digits of a content's SHA-256."""
     return hashlib.sha256(content).hexdigest()[:DIGITS]
 
 
@@ -173,8 +172,3 @@ def _read_digest(path: Path) -> str:
 
 def _is_settled(found: os.stat_result) -> bool:
     return max(found.st_mtime_ns, found.st_ctime_ns) < time.time_ns() - _SETTLED
-
-
-def _digest_in(files: Mapping[str, FileState], name: str) -> str | None:
-    state = files.get(name)
-    return state.digest if state else None

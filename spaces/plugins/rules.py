@@ -21,7 +21,7 @@ REQUIRED = dataclasses.MISSING
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What a field accepts."""
+    """The values that a field accepts."""
 
     kind: Kind
     low: float = -math.inf
@@ -32,24 +32,24 @@ class Rule:
     switch: bool = False
     start: bool = False
     plain: bool = False
-    """Whether a text leads to no file, data set or code, whatever it says."""
+    """True for a text that leads to no file, data set or code, whatever it says."""
     padded: int = 0
     steps: bool = False
-    """Whether it counts optimizer steps, so that it is shortened where training is."""
+    """True if it counts optimizer steps, and is cut where training is."""
     choices: tuple[str, ...] = ()
     family: type | None = None
     optional: bool = False
-    """Of a file: whether an empty text, which names none, is a value."""
+    """True if an empty text, which names no file, is a value."""
     selection: Selection = ALL_FILES
-    """Of a file: which files of a folder count."""
+    """The files of a folder that count."""
     ending: str = ""
-    """The name of the field that, unless empty, replaces the ending that files of a folder must have."""
+    """The field that, unless empty, replaces the ending of the files of a folder."""
     earlier: tuple[int, float] | None = None
-    """The default of another time: the last version of the numerics that had it, and its value."""
+    """An older default: the last version of the numerics that had it, and its value."""
 
     @property
     def structural(self) -> bool:
-        """Whether the lanes of a pack must agree on the value."""
+        """True if the lanes of a pack must agree on the value."""
         return self.kind != "knob" and not self.start
 
     def describe(self) -> str:
@@ -75,13 +75,11 @@ class Rule:
         return f"{noun} in {left}{self.low:g}, {self.high:g}{right}"
 
     def for_fields(self, config: Mapping[str, Any]) -> Rule:
-        """Return the rule for a plug-in with these other fields, of which one may say which files of a folder count.
-
-        Raises PluginError where that field is no text, as where a space draws it.
-        """
+        """Return the rule for these fields, which may select files; PluginError if one is drawn."""
         end = config.get(self.ending, "")
         if not isinstance(end, str):
-            raise PluginError(f"{self.ending} says which files of a folder count: it must be a text, and is not drawn")
+            need = "it must be a text, and is not drawn"
+            raise PluginError(f"{self.ending} says which files of a folder count: {need}")
         return dataclasses.replace(self, selection=Selection((end,))) if end else self
 
     def check(self, path: str, value: Any) -> Any:
@@ -98,8 +96,12 @@ class Rule:
             good = self._is_number(value)
         if not good:
             raise PluginError(f"{path}: {shorten(repr(value))} must be {self.describe()}")
-        if self.integer and abs(value) > self._largest():
-            raise PluginError(f"{path}: {shorten(repr(value))} must be {self.describe()}, at most {self._largest():,}")
+        # The integers that torch and SQL can hold, for a field without its own bound.
+        most = LARGEST_SIZE if self.kind == "size" else LARGEST_COUNT
+        largest = self.high if math.isfinite(self.high) else most
+        if self.integer and abs(value) > largest:
+            rule = f"{self.describe()}, at most {largest:,}"
+            raise PluginError(f"{path}: {shorten(repr(value))} must be {rule}")
         if self.kind == "text" and not self.plain:
             resources.check(path, value)
         if self.kind in ("flag", "option", "text"):
@@ -119,12 +121,10 @@ class Rule:
         except PluginError as error:
             raise PluginError(f"{path}: {error}") from error
 
-    def _largest(self) -> float:
-        """Return the integers that torch and SQL can hold, for a field without its own bounds."""
-        return self.high if math.isfinite(self.high) else LARGEST_SIZE if self.kind == "size" else LARGEST_COUNT
-
     def _is_number(self, value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        if not -math.inf < value < math.inf:
             return False
         if self.integer and value != int(value):
             return False
@@ -136,9 +136,10 @@ class Rule:
 def padded_size(size: int, least: int) -> int:
     """Return the size that a trial's tensors are padded to: the next power of two, from `least` on.
 
-    So few that trials meet, and less than twice too large where it costs. Of 260 groups of Table 1 of paper 003
-    (the space `set_complement`) with 252 shapes, 19 are left with 8 for lengths and widths and 32 for vocabularies,
-    keys and values, with 2.75 times the parameters and 3.5 times the multiplications. Powers of four from 4 and 8 on
-    leave 26, with 4.7 and 7.3 times; powers of two from 4 on leave 117, with 2.1 and 2.8 times.
+    Trials seldom meet then, and sizes are less than twice too large where it costs. Of 260 groups
+    of Table 1 of paper 003 (the space `set_complement`) with 252 shapes, 19 are left with 8 for
+    lengths and widths and 32 for vocabularies, keys and values, with 2.75 times the parameters and
+    3.5 times the multiplications. Powers of four from 4 and 8 on leave 26, with 4.7 and 7.3 times;
+    powers of two from 4 on leave 117, with 2.1 and 2.8 times.
     """
     return max(least, 1 << (size - 1).bit_length())

@@ -6,7 +6,6 @@ import graphlib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, get_args
 
 import yaml
@@ -41,19 +40,16 @@ _REFERENCE = re.compile(r"\$(\w+)", re.ASCII)
 
 
 def load(origin: str, families: Families, overrides: Mapping[str, str] | None = None) -> Space:
-    """Return the space in a file, or the packaged one of that name (`set_complement`, `quick/set_complement`).
+    """Return the space in a file, or a packaged one (`set_complement`, `quick/set_complement`).
 
-    `overrides` maps dotted paths to YAML values, as `--set training.steps=2000` gives them. Raises SpaceError that
-    names the file, the line, the path, the value, the rule and the choices.
+    `overrides` maps dotted paths to YAML values, as `--set training.steps=2000` gives them. Raises
+    SpaceError that names the file, the line, the path, the value, the rule and the choices.
     """
     return parse(catalogue.read_text(origin), origin, families, overrides)
 
 
 def parse_stored(study: Mapping[str, Any], families: Families, overrides: Mapping[str, str] | None = None) -> Space:
-    """Return the space of a stored study, given its row.
-
-    Fields that its text leaves out keep the defaults of its time.
-    """
+    """Return the space of a stored study, by its row, with the defaults of its time."""
     with defaults_of(study["numerics"]):
         return parse(study["space"], f"the space of study {study['name']}", families, overrides)
 
@@ -65,24 +61,23 @@ def parse(text: str, origin: str, families: Families, overrides: Mapping[str, st
         tree = override(tree, overrides)
         text = to_yaml(tree)
     root = read(tree)
+    if not is_transfer(root) and not is_experiment(root):
+        return _Reader(root, families).read_space(text)
+    whole = inline_spaces(root) if is_transfer(root) else root
+    name = _read_study(read_mapping(whole, "").get("study") or whole)
+
+    def read_drawn(tree: yaml.Node) -> DrawnSpace:
+        return _Reader(read(tree), families).read_space(to_yaml(tree))
+
     if is_transfer(root):
-        whole = inline_spaces(root)
-        name = _read_study(read_mapping(whole, "").get("study") or whole)
-        return read_transfer(whole, name, families, partial(_read_drawn_space, families), _hash_content(whole))
-    if is_experiment(root):
-        name = _read_study(read_mapping(root, "").get("study") or root)
-        return read_experiment(root, name, partial(_read_drawn_space, families), _hash_content(root))
-    return _Reader(root, families).read_space(text)
+        return read_transfer(whole, name, families, read_drawn, _hash_content(whole))
+    return read_experiment(whole, name, read_drawn, _hash_content(whole))
 
 
 def content_of(text: str, origin: str) -> Any:
-    """Return a space's text as plain values, which its hash is of; SpaceError if it is no YAML."""
+    """Return a space's text as the plain values of its hash; SpaceError if it is no YAML."""
     root = read(compose(text, origin))
     return _to_plain(inline_spaces(root) if is_transfer(root) else root)
-
-
-def _read_drawn_space(families: Families, tree: yaml.Node) -> DrawnSpace:
-    return _Reader(read(tree), families).read_space(to_yaml(tree))
 
 
 def _hash_content(root: Node) -> str:
@@ -97,10 +92,11 @@ class _Reader:
         self._families = families
         self._sections = _read_sections(root)
         self._named = _read_blocks(self._sections)
-        self._declarations = Declarations({name: block for block in _BLOCKS for name in self._named[block]})
+        blocks: dict[str, Block] = {name: block for block in _BLOCKS for name in self._named[block]}
+        self._declarations = Declarations(blocks)
 
     def read_space(self, text: str) -> DrawnSpace:
-        """Return the whole space; `text` is what it was read from."""
+        """Return the whole space, which was read from `text`."""
         name = _read_study(self._sections["study"])
         group, trial = (self._read_values(block) for block in _BLOCKS)
         present = [key for key in self._sections if key in (*_PLUGINS, "training")]
@@ -132,7 +128,8 @@ class _Reader:
         except graphlib.CycleError as error:
             cycle: list[str] = error.args[1][::-1]
             path = f"{block}.{cycle[0]}"
-            raise nodes[cycle[0]].error(path, f"the value depends on itself: {' -> '.join(cycle)}") from error
+            problem = f"the value depends on itself: {' -> '.join(cycle)}"
+            raise nodes[cycle[0]].error(path, problem) from error
         formulas: dict[str, Formula] = {}
         for name in ordered:
             context = Context(declarations=self._declarations, path=f"{block}.{name}", block=block)
@@ -143,7 +140,8 @@ class _Reader:
     def _read_section(self, key: str) -> Formula:
         context = Context(declarations=self._declarations, path=key, block="trial")
         if key == "training":
-            return read_record(self._sections[key], read_mapping(self._sections[key], key), Training, key, context)
+            node = self._sections[key]
+            return read_record(node, read_mapping(node, key), Training, key, context)
         node = self._sections.get(key) or Node.of_word(_DEFAULTS.get(key, ""), self._root)
         return read_plugin(node, self._families[key], context)
 
@@ -157,13 +155,15 @@ def _read_sections(root: Node) -> Mapping[str, Node]:
         plugins_section.check_section(sections[plugins_section.SECTION])
     missing = [key for key in REQUIRED if key not in sections]
     if missing:
-        raise root.error("", f"a space needs the section{'s' * (len(missing) > 1)} {', '.join(missing)}")
+        noun = f"section{'s' * (len(missing) > 1)}"
+        raise root.error("", f"a space needs the {noun} {', '.join(missing)}")
     return sections
 
 
 def _read_study(node: Node) -> str:
     if isinstance(node.content, tuple | Mapping) or not _STUDY.fullmatch(node.text):
-        raise node.error("study", f"{shorten(repr(node.text))} must be a word of letters, digits, '.', '_' and '-'")
+        rule = "must be a word of letters, digits, '.', '_' and '-'"
+        raise node.error("study", f"{shorten(repr(node.text))} {rule}")
     return node.text
 
 

@@ -1,4 +1,4 @@
-"""Where the text of a space comes from: a file, or the spaces that are part of the program."""
+"""The sources of a space's text: a file, or the spaces that are part of the program."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ def packaged_spaces() -> list[str]:
 
 
 def read_text(origin: str) -> str:
-    """Return the text of the file `origin` or, if there is none, of the packaged space of that name.
+    """Return the text of the file `origin` or, if there is none, of the packaged space.
 
-    `spaces/set_complement.yaml` is the packaged space `set_complement` too: papers and notes name spaces in this way.
-    Raises SpaceError for a name that is neither, a directory, a file that cannot be read or that is not UTF-8.
+    `spaces/set_complement.yaml` is the packaged space `set_complement`, too, as papers and notes
+    name spaces. Raises SpaceError for an unknown name, a directory, or a file that cannot be read
+    or is not UTF-8.
     """
-    # Not by Path, whose questions raise OSError for a name that no file can have, as one of 300 characters.
+    # Not by Path, which raises OSError for a name that no file can have, as one of 300 characters.
     may_be_file = not are_limited()
     if may_be_file and os.path.isdir(origin):
         raise SpaceError(f"{origin}: this is a directory; name the space file in it")
@@ -36,10 +37,13 @@ def read_text(origin: str) -> str:
             return _decode(Path(origin).read_bytes(), origin)
         except OSError as error:
             raise SpaceError(f"{Path(origin)}: it cannot be read: {error.strerror}") from error
-    name = origin.removeprefix("spaces/").removesuffix(_SUFFIX) if origin.startswith("spaces/") else origin
+    name = origin
+    if origin.startswith("spaces/"):
+        name = origin.removeprefix("spaces/").removesuffix(_SUFFIX)
     if name in packaged_spaces():
         return _decode((_CATALOGUE / (name + _SUFFIX)).read_bytes(), origin)
-    raise SpaceError(f"{shorten(origin)}: no such file, and {no_such('packaged space', origin, packaged_spaces())}")
+    choices = no_such("packaged space", origin, packaged_spaces())
+    raise SpaceError(f"{shorten(origin)}: no such file, and {choices}")
 
 
 def find_beside(origin: str, file: str) -> str:
@@ -61,4 +65,5 @@ def _decode(content: bytes, origin: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise SpaceError(f"{origin}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from error
+        byte = content[error.start]
+        raise SpaceError(f"{origin}:{line}: byte 0x{byte:02x} is not UTF-8") from error

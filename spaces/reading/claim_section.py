@@ -19,10 +19,7 @@ _KEYS = ("arm", "than", "metric", "difference", "seeds", "test", "correction", "
 
 
 def read_claims(root: Node) -> tuple[Claim, ...]:
-    """Return the claims of a space whose other sections were read without an error.
-
-    Raises SpaceError that names the line, the path, the value and the rule.
-    """
+    """Return the claims of a space that is otherwise read; SpaceError names line, path and rule."""
     sections = read_mapping(root, "")
     node = sections.get("claim")
     if node is None:
@@ -33,24 +30,27 @@ def read_claims(root: Node) -> tuple[Claim, ...]:
     counts = read_mapping(sections["confirm"], "confirm") if "confirm" in sections else sections
     seeds = int(counts["seeds"].word.replace("_", "")) if "seeds" in counts else 1
     if len(arms) < 2 or seeds < 2:
-        raise node.error("claim", f"{len(arms)} arms and {seeds} seeds; a claim needs two of each at the least")
+        counts_text = f"{len(arms)} arms and {seeds} seeds"
+        raise node.error("claim", f"{counts_text}; a claim needs two of each at the least")
     search = read_mapping(sections["search"], "search")
     objective = search["objective"]
     listed = node.content if isinstance(node.content, tuple) else (node,)
     rest = {"seeds": seeds, "fresh": counts is not sections}
     claims = tuple(_read_claim(one, objective, arms, rest) for one in listed)
     if len({claim.correction for claim in claims}) > 1:
-        raise node.error("claim", "the claims of a space are corrected together: write one correction, holm or bh")
+        rule = "the claims of a space are corrected together: write one correction, holm or bh"
+        raise node.error("claim", rule)
     keeps_last = "history" in search and search["history"].word == "last"
     if keeps_last and any(claim.on == "test" and claim.at == "best" for claim in claims):
-        raise node.error("claim.on", "the best validation counts, and search.history: last keeps the last; write thin")
+        problem = "the best validation counts, and search.history: last keeps the last; write thin"
+        raise node.error("claim.on", problem)
     if len({(claim.arm, claim.than, claim.metric) for claim in claims}) < len(claims):
         raise node.error("claim", "two claims are about the same arms and metric: leave one out")
     return claims
 
 
 def claims_of_text(text: str) -> tuple[Claim, ...]:
-    """Return the claims of the text of a space that is stored, and so was read before."""
+    """Return the claims of the text of a stored space, which was read before."""
     if "claim" not in text:  # most spaces have none, and reading a text takes milliseconds
         return ()
     root = read(compose(text, "the space"))
@@ -59,7 +59,8 @@ def claims_of_text(text: str) -> tuple[Claim, ...]:
 
 def _read_claim(node: Node, objective: Node, arms: Sequence[str], rest: Mapping[str, Any]) -> Claim:
     if not isinstance(node.content, Mapping):
-        raise node.error("claim", f"{shorten(node.text) or 'nothing'} must be {{arm: NAME, difference: NUMBER}}")
+        shown = shorten(node.text) or "nothing"
+        raise node.error("claim", f"{shown} must be {{arm: NAME, difference: NUMBER}}")
     entries = node.content
     for key, child in entries.items():
         if key not in _KEYS:
@@ -67,38 +68,27 @@ def _read_claim(node: Node, objective: Node, arms: Sequence[str], rest: Mapping[
     missing = [key for key in ("arm", "difference") if key not in entries]
     if missing:
         raise node.error("claim", f"a claim needs {' and '.join(missing)}")
-    words = {key: _read_choice(entries[key], f"claim.{key}", arms) for key in ("arm", "than") if key in entries}
-    words |= {
-        key: _read_choice(entries[key], f"claim.{key}", get_args(get_type_hints(Claim)[key]))
-        for key in ("test", "correction", "on")
-        if key in entries
-    }
+    known = {key: get_args(get_type_hints(Claim)[key]) for key in ("test", "correction", "on")}
+    choices: dict[str, Sequence[str]] = {"arm": arms, "than": arms, **known}
+    words: dict[str, Any] = {}
+    for key, own in choices.items():
+        if one := entries.get(key):
+            if one.word not in own:
+                raise one.error(f"claim.{key}", no_such("choice here", one.text, own))
+            words[key] = one.word
     words.setdefault("than", arms[0])
     if words["arm"] == words["than"]:
-        raise node.error("claim.arm", f"{words['arm']} is compared with itself: name another arm, or `than`")
-    if "seeds" in entries and entries["seeds"].content != rest["seeds"]:
-        raise entries["seeds"].error("claim.seeds", f"{shorten(entries['seeds'].text)}, but arms have {rest['seeds']}")
-    return Claim(
-        **words,
-        **_read_metric(entries.get("metric"), objective),
-        difference=_read_difference(entries["difference"]),
-        **rest,
-    )
-
-
-def _read_choice(node: Node, path: str, choices: Sequence[str]) -> Any:
-    if node.word not in choices:
-        raise node.error(path, no_such("choice here", node.text, choices))
-    return node.word
-
-
-def _read_difference(node: Node) -> float:
-    value = node.content
+        problem = f"{words['arm']} is compared with itself: name another arm, or `than`"
+        raise node.error("claim.arm", problem)
+    given = entries.get("seeds")
+    if given and given.content != rest["seeds"]:
+        raise given.error("claim.seeds", f"{shorten(given.text)}, but arms have {rest['seeds']}")
+    difference, value = entries["difference"], entries["difference"].content
+    metric = _read_metric(entries.get("metric"), objective)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise node.error(
-            "claim.difference", f"{shorten(repr(node.text))} must be a number above 0, in the metric's units"
-        )
-    return float(value)
+        rule = "must be a number above 0, in the metric's units"
+        raise difference.error("claim.difference", f"{shorten(repr(difference.text))} {rule}")
+    return Claim(**words, **metric, difference=float(value), **rest)
 
 
 def _read_metric(node: Node | None, objective: Node) -> dict[str, Any]:

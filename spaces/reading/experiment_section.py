@@ -1,4 +1,4 @@
-"""A space's sections `arms`, `seeds`, `confirm`, `claim`: what is compared, on how many seeds."""
+"""A space's sections `arms`, `seeds`, `confirm`, `claim`: the alternatives, and their seeds."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from spaces.reading.claim_section import read_claims
 from spaces.space import DrawnSpace
 
 ReadSpace = Callable[[yaml.Node], DrawnSpace]
-"""The space of one arm, from its syntax tree."""
+"""A function from the syntax tree of an arm's space to the space."""
 
 _SECTIONS = ("arms", "seeds", "confirm", "claim")
 _SETTABLE = ("group", "trial", "task", "model", "optimizer", "averaging", "learning", "training")
 """Sections that an arm may set paths of."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
 _MOST = 100_000
-"""Seeds, and configurations that are confirmed."""
+"""The most seeds, and the most configurations that are confirmed."""
 
 
 def is_experiment(root: Node) -> bool:
-    """Return whether a space has one of the sections."""
-    return isinstance(root.content, Mapping) and any(section in root.content for section in _SECTIONS)
+    """Return True if a space has one of the sections."""
+    return isinstance(root.content, Mapping) and not root.content.keys().isdisjoint(_SECTIONS)
 
 
 def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) -> ExperimentSpace:
@@ -67,7 +67,7 @@ def _base_of(root: Node) -> yaml.Node:
     tree = root.tree
     assert isinstance(tree, yaml.MappingNode), "a space is a section"
     kept = [(key, value) for key, value in tree.value if key.value not in _SECTIONS]
-    base = yaml.MappingNode(tag=tree.tag, value=kept, start_mark=tree.start_mark, flow_style=tree.flow_style)
+    base = yaml.MappingNode(tree.tag, kept, tree.start_mark, flow_style=tree.flow_style)
     search = root.content.get("search") if isinstance(root.content, Mapping) else None
     if search is None or not isinstance(search.content, Mapping) or "trials" in search.content:
         return base
@@ -79,11 +79,13 @@ def _read_arms(node: Node | None, study: str) -> Mapping[str, Mapping[str, Node]
     if node is None:
         return {study: {}}
     if not isinstance(node.content, Mapping) or not node.content:
-        raise node.error("arms", "name at least one arm, each with the paths that it sets; {} sets none")
+        rule = "name at least one arm, each with the paths that it sets; {} sets none"
+        raise node.error("arms", rule)
     found: dict[str, Mapping[str, Node]] = {}
     for name, arm in node.content.items():
         if not _NAME.fullmatch(name):
-            raise arm.error("arms", f"{shorten(repr(name))} must be a word of letters, digits, '.', '_', '+' and '-'")
+            rule = "must be a word of letters, digits, '.', '_', '+' and '-'"
+            raise arm.error("arms", f"{shorten(repr(name))} {rule}")
         if arm.content is not None and not isinstance(arm.content, Mapping):
             message = f"{shorten(arm.text)} stands here, but an arm is a section of path: value lines"
             raise arm.error(f"arms.{name}", message)
@@ -91,20 +93,23 @@ def _read_arms(node: Node | None, study: str) -> Mapping[str, Mapping[str, Node]
         for key, value in found[name].items():
             section, dot, _ = key.partition(".")
             if section not in _SETTABLE:
-                raise value.error(f"arms.{name}.{shorten(key)}", no_such("section of an arm", section, _SETTABLE))
+                problem = no_such("section of an arm", section, _SETTABLE)
+                raise value.error(f"arms.{name}.{shorten(key)}", problem)
             if section == "training" and not dot:
-                raise value.error(f"arms.{name}.training", "write its fields one by one, as in training.steps")
+                rule = "write its fields one by one, as in training.steps"
+                raise value.error(f"arms.{name}.training", rule)
     texts: dict[str, str] = {}
     for name, settings in found.items():
         text = str(sorted((path, to_yaml(value.tree)) for path, value in settings.items()))
         if text in texts:
-            raise node.error("arms", f"{texts[text]} and {name} set the same, so that they are one arm")
+            problem = f"{texts[text]} and {name} set the same, so that they are one arm"
+            raise node.error("arms", problem)
         texts[text] = name
     return found
 
 
 def _read_confirm(node: Node | None) -> tuple[int, int]:
-    """Return how many configurations of each arm are confirmed, and from how many seeds."""
+    """Return the number of confirmed configurations of each arm, and of their seeds."""
     if node is None:
         return 0, 0
     if not isinstance(node.content, Mapping) or set(node.content) != {"top", "seeds"}:
@@ -121,22 +126,23 @@ def _read_count(node: Node, path: str) -> int:
 
 
 def _check_search(root: Node, arms: list[Arm], top: int) -> None:
-    """Refuse what would make the arms' comparison wrong."""
+    """Refuse a search under which the comparison of arms would be wrong."""
     assert isinstance(root.content, Mapping), "a space with one of the sections is a section itself"
     node, search = root.content["search"], arms[0].space.search
     drawn = any((*arm.space.group_draws, *arm.space.trial_draws) for arm in arms)
     if search.trials > 1 and not drawn:
-        raise node.error("search.trials", f"{search.trials} configurations, but nothing is drawn: set it to 1")
+        problem = f"{search.trials} configurations, but nothing is drawn: set it to 1"
+        raise node.error("search.trials", problem)
     if search.second or search.feasible:
-        raise node.error("search", "one objective and no feasible here: arms are compared by one number")
+        rule = "one objective and no feasible here: arms are compared by one number"
+        raise node.error("search", rule)
     if search.stopping and not top:
-        raise node.error(
-            "search.stopping",
-            "arms are compared at their ends: leave it out, or confirm the best by confirm: {top, seeds}",
-        )
+        repair = "leave it out, or confirm the best by confirm: {top, seeds}"
+        raise node.error("search.stopping", f"arms are compared at their ends: {repair}")
     if "claim" in root.content and search.trials > 1 and not top:
-        raise root.content["claim"].error(
-            "claim", "the best of several configurations is flattered by the choice: write confirm: {top: 1, seeds: N}"
-        )
+        problem = "the best of several configurations is flattered by the choice"
+        repair = "write confirm: {top: 1, seeds: N}"
+        raise root.content["claim"].error("claim", f"{problem}: {repair}")
     if top > search.trials:
-        raise root.content["confirm"].error("confirm.top", f"{top} must be at most search.trials, {search.trials}")
+        rule = f"{top} must be at most search.trials, {search.trials}"
+        raise root.content["confirm"].error("confirm.top", rule)

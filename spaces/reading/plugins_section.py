@@ -19,23 +19,20 @@ class Entry(NamedTuple):
     """One entry of the section."""
 
     text: str
-    """`./mine.py`, `mypackage.tasks`."""
+    """The entry, `./mine.py` or `mypackage.tasks`."""
     folder: Path
-    """The space file's, which paths are relative to."""
+    """The folder of the space's file, which paths are relative to."""
     location: str
-    """What an error about it starts with."""
+    """The start of an error about the entry."""
 
 
 def read_entries(origin: str, overrides: Mapping[str, str] | None = None) -> list[Entry]:
-    """Return the plug-in entries of a space file and, for a transfer, of its tasks' spaces; nothing is imported.
-
-    Raises SpaceError as `load` does, if it does not come as far as this section.
-    """
+    """Return the plug-in entries of a space file and a transfer's tasks; imports none of them."""
     return read_entries_of(catalogue.read_text(origin), origin, overrides)
 
 
 def read_entries_of(text: str, origin: str, overrides: Mapping[str, str] | None = None) -> list[Entry]:
-    """Return the same for a space's text."""
+    """Return the entries of a space's text, otherwise as `read_entries`."""
     tree = compose(text, origin)
     root = read(override(tree, overrides) if overrides else tree)
     return list(_entries(inline_spaces(root) if is_transfer(root) else root))
@@ -43,8 +40,7 @@ def read_entries_of(text: str, origin: str, overrides: Mapping[str, str] | None 
 
 def check_section(node: Node) -> None:
     """Raise SpaceError unless the section is a list of words."""
-    for _ in _words(node):
-        pass
+    list(_words(node))
 
 
 def _entries(root: Node) -> Iterator[Entry]:
@@ -55,7 +51,9 @@ def _entries(root: Node) -> Iterator[Entry]:
             folder = Path() if file.startswith(SETTING) else Path(file).parent
             yield Entry(one.word, folder.absolute(), f"{one.location}: {SECTION}")
     transfer = content.get("transfer")
-    tasks = transfer.content.get("tasks") if transfer and isinstance(transfer.content, Mapping) else None
+    transfer = content.get("transfer")
+    named = transfer.content if transfer and isinstance(transfer.content, Mapping) else {}
+    tasks = named.get("tasks")
     for task in tasks.content.values() if tasks and isinstance(tasks.content, Mapping) else ():
         own = task.content.get("space") if isinstance(task.content, Mapping) else None
         if own:
@@ -67,5 +65,6 @@ def _words(node: Node) -> Iterator[Node]:
         return
     for one in node.content if isinstance(node.content, tuple) else (node,):
         if not isinstance(one.content, str) or not one.word:
-            raise one.error(SECTION, f"{shorten(one.text) or 'nothing'} must be a file (./mine.py) or a module")
+            shown = shorten(one.text) or "nothing"
+            raise one.error(SECTION, f"{shown} must be a file (./mine.py) or a module")
         yield one

@@ -1,4 +1,4 @@
-"""The section `transfer:` of a space: tasks' own spaces, what is found on one and tried on all."""
+"""The section `transfer:` of a space: tasks' own spaces, searched one by one and tried on all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spaces.space import DrawnSpace
 from spaces.transfer import BASELINE, Domain, TransferSpace, list_forms
 
 ReadSpace = Callable[[yaml.Node], DrawnSpace]
-"""The space of one task, from its syntax tree."""
+"""A function from the syntax tree of a task's space to the space."""
 
 _SECTIONS = ("study", "transfer", "search")
 _FIELDS = ("tasks", "architecture", "learn", "forms", "pairs")
@@ -35,17 +35,17 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _ROLES = ("both", "source", "target")
 _MOST_PAIRS = 10_000
 _TEXTS = 256
-"""Spaces of which it is remembered what they are: it is asked again and again of each study."""
+"""The most texts that are remembered: each study's space is looked at again and again."""
 
 
 def is_transfer(root: Node) -> bool:
-    """Return whether a space has the section."""
+    """Return True if a space has the section."""
     return isinstance(root.content, Mapping) and "transfer" in root.content
 
 
 @lru_cache(_TEXTS)
 def is_transfer_text(text: str) -> bool:
-    """Return whether the text is a space with the section; False for a text that is no space."""
+    """Return True if the text is a space with the section; False if it is no space."""
     try:
         return is_transfer(read(compose(text, "the space")))
     except SpaceError:
@@ -54,31 +54,30 @@ def is_transfer_text(text: str) -> bool:
 
 @lru_cache(_TEXTS)
 def has_one_objective(text: str) -> bool:
-    """Return whether one number compares all trials of a study, by the text of its space.
-
-    The space itself is not read.
-    """
+    """Return True if one number compares all trials of a study, by its space's unread text."""
     try:
         root = read(compose(text, "the space"))
     except SpaceError:
-        return True  # a text that is no space, as old databases may have
+        return True  # it is no space, as in old databases
     if not is_transfer(root):
         search = _find(root, "search") if _is_section(root) else None
         objective = _find(search, "objective") if search else None
         return objective is None or not isinstance(objective.content, tuple)
     shared = _find(_require(root, "search"), "objective")
     own = (_find(task, "objective") for task in _read_tasks(root).values())
-    return len({objective.text if objective else "" for objective in (one or shared for one in own)}) == 1
+    objectives = [one or shared for one in own]
+    return len({objective.text if objective else "" for objective in objectives}) == 1
 
 
 def inline_spaces(root: Node) -> Node:
-    """Return the space with tasks' spaces in place of their files' names; it is whole then."""
+    """Return the whole space, with tasks' spaces in place of their files' names."""
     tree = root.tree
     for name, task in _read_tasks(root).items():
         here = f"transfer.tasks.{name}"
         own = _require(task, "space") if _is_section(task) else task
         if not _NAME.fullmatch(name):
-            raise task.error("transfer.tasks", f"{shorten(repr(name))} must be a word of letters, digits and _")
+            rule = "must be a word of letters, digits and _"
+            raise task.error("transfer.tasks", f"{shorten(repr(name))} {rule}")
         if isinstance(own.content, Mapping | tuple):
             continue
         if not own.word:
@@ -88,8 +87,9 @@ def inline_spaces(root: Node) -> Node:
         if _is_section(task):
             tree = replace_at(tree, f"{here}.space", space)
         else:
-            key = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value="space", start_mark=space.start_mark)
-            section = yaml.MappingNode("tag:yaml.org,2002:map", [(key, space)], start_mark=space.start_mark)
+            mark = space.start_mark
+            key = yaml.ScalarNode("tag:yaml.org,2002:str", "space", mark)
+            section = yaml.MappingNode("tag:yaml.org,2002:map", [(key, space)], mark)
             tree = replace_at(tree, here, section)
     return read(tree)
 
@@ -101,21 +101,25 @@ def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpa
     _check_keys(transfer, "transfer", _FIELDS, ("tasks", "architecture"))
     pairs = _read_pairs(transfer)
     tasks = _read_tasks(root)
-    architecture = _read_settings(_require(transfer, "architecture"), "transfer.architecture", "architecture")
+    where = _require(transfer, "architecture")
+    architecture = _read_settings(where, "transfer.architecture", "architecture")
     learn = _read_settings(_find(transfer, "learn"), "transfer.learn", "learn")
     if not architecture:
-        raise _require(transfer, "architecture").error("transfer.architecture", "name at least one path")
+        raise where.error("transfer.architecture", "name at least one path")
     if BASELINE in tasks or len(tasks) < 2:
-        raise transfer.error("transfer.tasks", f"name at least two tasks, none of them {BASELINE!r}")
+        rule = f"name at least two tasks, none of them {BASELINE!r}"
+        raise transfer.error("transfer.tasks", rule)
     domains = [_read_domain(task, node, search, architecture, learn, read_space) for task, node in tasks.items()]
     for domain in domains:
         _check_paths(domain, architecture)
     own = [_find(node, "objective") is not None for node in tasks.values()]
     of_one = domains[own.index(False) if False in own else 0].baseline.search
     if of_one.stopping or of_one.group != 1:
-        raise search.error("search", "no stopping and no group here: trials are compared at fixed steps")
+        rule = "no stopping and no group here: trials are compared at fixed steps"
+        raise search.error("search", rule)
     if of_one.second or of_one.feasible:
-        raise search.error("search", "one objective and no feasible here: a cell of the matrix is one number")
+        rule = "one objective and no feasible here: a cell of the matrix is one number"
+        raise search.error("search", rule)
     space = TransferSpace(
         name=name,
         text=to_yaml(root.tree),
@@ -137,7 +141,8 @@ def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpa
         families=families,
     )
     if not space.sources or not space.targets:
-        raise transfer.error("transfer.tasks", "at least one of them must be a source, and one a target")
+        rule = "at least one of them must be a source, and one a target"
+        raise transfer.error("transfer.tasks", rule)
     return replace(space, search=replace(of_one, trials=space.planned))
 
 
@@ -154,7 +159,8 @@ def _read_domain(
     own = _require(task, "space")
     if is_transfer(own):
         raise own.error(f"{here}.space", "a transfer cannot be a task of another")
-    tree = replace_at(replace_at(own.tree, "search", search.tree), "study", Node.of_word(name, task).tree)
+    tree = replace_at(own.tree, "search", search.tree)
+    tree = replace_at(tree, "study", Node.of_word(name, task).tree)
     tree = replace_at(tree, "training.pad_shapes", Node.of_word("false", task).tree)
     if objective := _find(task, "objective"):
         tree = replace_at(tree, "search.objective", objective.tree)
@@ -171,17 +177,16 @@ def _read_domain(
 
 
 def _read_settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node]:
-    """Return paths of a task's space and what is put there.
-
-    Raises SpaceError for a path that is not a transfer's to set.
-    """
+    """Return the settable paths of a task's space -> values; SpaceError for other paths."""
     found = _read_entries(node, path)
     for key, value in found.items():
         section, dot, _ = key.partition(".")
         if section not in _SETTABLE[kind]:
-            raise value.error(f"{path}.{shorten(key)}", f"a path here starts with {', '.join(_SETTABLE[kind])}")
+            rule = f"a path here starts with {', '.join(_SETTABLE[kind])}"
+            raise value.error(f"{path}.{shorten(key)}", rule)
         if section == "training" and not dot:
-            raise value.error(f"{path}.training", "write its fields one by one, as in training.steps")
+            rule = "write its fields one by one, as in training.steps"
+            raise value.error(f"{path}.training", rule)
     return found
 
 
@@ -193,10 +198,9 @@ def _check_paths(domain: Domain, architecture: Mapping[str, Node]) -> None:
         for step in path.split("."):
             if not isinstance(value, Mapping) or step not in value:
                 choices = value if isinstance(value, Mapping) else ()
-                problem = no_such("field", step, choices)
-                raise node.error(
-                    f"transfer.architecture.{path}", f"the space of {domain.name} has no such path: {problem}"
-                )
+                problem = f"the space of {domain.name} has no such path"
+                message = f"{problem}: {no_such('field', step, choices)}"
+                raise node.error(f"transfer.architecture.{path}", message)
             value = value[step]
 
 
@@ -212,7 +216,7 @@ def _read_forms(transfer: Node, forms: Sequence[str]) -> tuple[str, ...]:
 
 
 def _read_choice(node: Node | None, path: str, choices: Sequence[str]) -> str:
-    """Return the word that stands there; the first choice where none does."""
+    """Return the word of a node; without a node the first choice."""
     if node is None:
         return choices[0]
     if node.word not in choices:
@@ -225,7 +229,8 @@ def _read_pairs(transfer: Node) -> int:
     if node is None:
         return 6
     if not re.fullmatch(r"[0-9]{1,5}", node.word) or not 1 <= int(node.word) <= _MOST_PAIRS:
-        raise node.error("transfer.pairs", f"{shorten(repr(node.word))} must be an integer in [1, {_MOST_PAIRS:,}]")
+        rule = f"must be an integer in [1, {_MOST_PAIRS:,}]"
+        raise node.error("transfer.pairs", f"{shorten(repr(node.word))} {rule}")
     return int(node.word)
 
 
@@ -233,7 +238,8 @@ def _check_keys(node: Node, path: str, known: Sequence[str], required: Sequence[
     entries = _read_entries(node, path)
     for key, value in entries.items():
         if key not in known:
-            raise value.error(path, no_such(f"field of {path or 'a space with a transfer'}", key, known))
+            noun = f"field of {path or 'a space with a transfer'}"
+            raise value.error(path, no_such(noun, key, known))
     missing = [key for key in required if key not in entries]
     if missing:
         raise node.error(path, f"it needs {', '.join(missing)}")
@@ -244,7 +250,7 @@ def _read_tasks(root: Node) -> Mapping[str, Node]:
 
 
 def _read_entries(node: Node | None, path: str = "transfer") -> Mapping[str, Node]:
-    """Return keys and values of a section; nothing for one that is left out."""
+    """Return keys and values of a section; a missing one is empty."""
     if node is None:
         return {}
     if not isinstance(node.content, Mapping):

@@ -2,7 +2,7 @@
 
 controlled_study.py   the transactions; queries.py has those that only read
 session.py            makes them again when a server was away
-rows.py, checkpointing.py, leases.py   the statements that they are made of: over trials, checkpoints and workers
+rows.py, checkpointing.py, leases.py   their statements over trials, checkpoints and workers
 editing.py            changes of a study that does not run
-history.py            which reports stay
+history.py            the reports that stay
 """

@@ -1,6 +1,6 @@
-"""The rows of checkpoints: which files hold the state of a running trial; two of each, so that one may be damaged.
+"""The rows of checkpoints: two files with the state of each running trial, as one may be damaged.
 
-Each function is a step of a transaction that its caller opened, and is called for trials whose fence was checked.
+Each function is a step of its caller's transaction, for trials whose fence was checked.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _DELETE_OLDER = sql_delete(checkpoints).where(
 )
 _FURTHER = ~exists().where(checkpoints.c.trial_id == bindparam("trial"), checkpoints.c.step >= bindparam("at"))
 _FORGIVE = update(trials).where(trials.c.id == bindparam("trial"), trials.c.deaths > 0, _FURTHER).values(deaths=0)
-"""A trial that gets further than it ever was is not what its workers crashed of."""
+"""A trial that gets further than it ever was did not crash its workers."""
 
 
 def write(
     connection: Connection, insert: Insert, study_id: int, saved: Sequence[Checkpoint], pasts: Mapping[int, Past]
 ) -> None:
-    """Write where trials' states are, and delete older ones; `pasts`: number -> its history."""
+    """Write the files of trials' states, and delete older ones; `pasts`: number -> its history."""
     rows = [
         {
             "trial_id": trial_id(study_id, one.number),
@@ -68,7 +68,7 @@ def read(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[Checkpoi
 
 
 def read_pasts(connection: Connection, ids: Sequence[int]) -> dict[int, Past]:
-    """Map ids of trials to what the history of each knew at its furthest checkpoint."""
+    """Map ids of trials to the history of each at its furthest checkpoint."""
     c = checkpoints.c
     these = select(c.trial_id, c.past).where(c.trial_id.in_(ids)).order_by(c.step)
     return {trial: Past.from_json(past) for trial, past in connection.execute(these)}
@@ -77,7 +77,8 @@ def read_pasts(connection: Connection, ids: Sequence[int]) -> dict[int, Past]:
 def read_paths(connection: Connection, study_id: int) -> frozenset[str]:
     """Return the files that any trial of the study can resume from."""
     first, last = trial_id(study_id, 0), trial_id(study_id + 1, 0)
-    these = select(checkpoints.c.path).where(checkpoints.c.trial_id >= first, checkpoints.c.trial_id < last)
+    mine = (checkpoints.c.trial_id >= first, checkpoints.c.trial_id < last)
+    these = select(checkpoints.c.path).where(*mine)
     return frozenset(connection.scalars(these.distinct()))
 
 
@@ -85,4 +86,5 @@ def delete(connection: Connection, ids: Iterable[int]) -> None:
     """Delete the checkpoints of trials that ended."""
     rows = [{"trial": trial} for trial in ids]
     if rows:
-        connection.execute(sql_delete(checkpoints).where(checkpoints.c.trial_id == bindparam("trial")), rows)
+        these = sql_delete(checkpoints).where(checkpoints.c.trial_id == bindparam("trial"))
+        connection.execute(these, rows)

@@ -1,21 +1,22 @@
-"""A study that this process controls: its controller's transactions, each committed before the call returns.
+"""A study that this process controls: each transaction is committed before the call returns.
 
 Three rules make them safe, and every method keeps them:
 
-- *Control.* Each transaction that writes first compares the study's own fence, and so fails once another process
-  has taken control, whatever became of the lock.
-- *Fences.* Whatever is written about a trial says which start of it (its fence) it comes from. A worker that was
-  silent for a minute has lost its trials, and others train them from a later start; what the old one still sends
-  carries the old fence and changes no row.
-- *Idempotence.* A server may commit and die before it answers. The session then makes the same transaction again, so
-  each must come to the same when it is made twice: inserts name their keys, updates name the state they start from.
+- *Control.* Each transaction that writes first compares the study's own fence, and so fails once
+  another process has taken control, whatever became of the lock.
+- *Fences.* Each message about a trial has the fence of the start that it comes from. A worker that
+  was silent for a minute has lost its trials, and others train them from a later start; its own
+  messages carry the old fence and change no row.
+- *Idempotence.* A server may commit and die before it answers. The session then makes the same
+  transaction again, so each must have the same effect when it is made twice: inserts name their
+  keys, updates name the state they start from.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from sqlalchemy import Connection, update
 
@@ -42,26 +43,21 @@ from storage.databases.database import study_topic
 from storage.schema import StudyState, checkpoints, fingerprints, studies, trial_id, trials, workers
 
 _RING_SECONDS = 1.0
-"""Between two rings for a study."""
+"""Seconds between two rings for a study."""
 
 
 class _Plan(NamedTuple):
-    """What the study's history makes of new reports."""
+    """The effect of new reports on the study's history."""
 
     reports: Sequence[Report]
-    """To be written."""
     superseded: Sequence[tuple[int, int]]
-    """(number, step)s to be deleted."""
     pasts: Mapping[int, Past]
-    """Number -> what to remember of the trial once this is committed."""
+    """Number -> past of the trial once this is committed."""
 
 
 @final
 class ControlledStudy:
-    """The rows of one study; what each method does is said in `search.steering.study_store.StudyStore`.
-
-    Safe to call from several threads; calls run one after another.
-    """
+    """The rows of one study, a `search.steering.study_store.StudyStore`; threads may share it."""
 
     def __init__(
         self,
@@ -74,9 +70,9 @@ class ControlledStudy:
         version: str = "",
         keep_open: bool = False,
     ) -> None:
-        """`fence`: of this controller; `policy`: which reports are kept; `objective`: which of them is the best.
+        """`fence` is this controller's; `policy` chooses reports to keep, `objective` the best one.
 
-        `version`: of Graft. `keep_open`: whether the session serves others when this study is given back.
+        `version` is Graft's. `keep_open`: the session serves others after this study.
         """
         self.id = study_id
         self.session = session
@@ -86,7 +82,7 @@ class ControlledStudy:
         self._policy: History = policy
         self._objective = objective
         self._pasts: dict[int, Past] = {}
-        """Number of a running trial -> what its next report is compared with."""
+        """Number of a running trial -> the past that its next report is compared with."""
         self._fingerprints = FingerprintTable(study_id, version)
         self._keep_open = keep_open
         self._rang_at = -_RING_SECONDS
@@ -102,12 +98,14 @@ class ControlledStudy:
             fences = rows.fences_of(connection, self.id, worker, numbers)
             refused = sorted(set(numbers) - fences.keys())
             if refused:
-                raise StudyError(f"trials {refused[:5]} have ended or run elsewhere; {worker} cannot start them")
+                trials_text = f"trials {refused[:5]} have ended or run elsewhere"
+                raise StudyError(f"{trials_text}; {worker} cannot start them")
             self._end(connection, results, rows.fences(connection, self.id, ended))
             self._ring(connection)
             if not resumed:
                 return fences, {}, {}
-            return fences, checkpointing.read_pasts(connection, resumed), read_numbers(connection, resumed)
+            pasts = checkpointing.read_pasts(connection, resumed)
+            return fences, pasts, read_numbers(connection, resumed)
 
         fences, pasts, prints = self.session.write(self.id, write)
         self._forget_pasts([*numbers, *ended])
@@ -121,26 +119,27 @@ class ControlledStudy:
         numbers = sorted({one.number for one in (*reports, *results, *saved)})
 
         def write(connection: Connection) -> tuple[frozenset[int], _Plan, Assigned]:
-            # The rows stay locked until the commit, so that no trial gets another fence after it was compared here.
+            # The rows stay locked until the commit, so that no trial gets another fence meanwhile.
             fences = rows.fences(connection, self.id, numbers)
             plan = self._plan([one for one in reports if fences.get(one.number) == (one.fence, "running")])
-            assigned = self._fingerprints.assign(connection, self._database.insert(fingerprints), plan.reports)
+            insert = self._database.insert
+            assigned = self._fingerprints.assign(connection, insert(fingerprints), plan.reports)
             rows.report(connection, self._database, self.id, plan.reports, assigned.numbers)
             rows.forget(connection, self.id, plan.superseded)
             current = [one for one in saved if fences.get(one.number) == (one.fence, "running")]
-            # None of a trial that was requeued and resumed from an older file, until it has caught up
-            # with its reports: the next resume would delete reports that are already recorded, and
-            # the checkpoint would count as progress, which forgives worker crashes.
+            # A trial that resumed from an older file has no checkpoints until it has caught up with
+            # its reports: the next resume would delete reports that are already recorded, and the
+            # checkpoint would count as progress, which forgives worker crashes.
             pasts = {one.number: plan.pasts.get(one.number) or self._past(one.number) for one in current}
             further = [one for one in current if one.step >= pasts[one.number].last]
-            checkpointing.write(connection, self._database.insert(checkpoints), self.id, further, pasts)
+            checkpointing.write(connection, insert(checkpoints), self.id, further, pasts)
             self._end(connection, results, fences)
             sent = ((one.number, one.fence) for one in (*reports, *results, *saved))
             written = frozenset(number for number, fence in sent if fence == fences.get(number, (None,))[0])
             return written, plan, assigned
 
         written, plan, assigned = self.session.write(self.id, write)
-        # Only now: `write` may run more than once, and each time must find the pasts as they were before.
+        # Only now: each run of `write` must find the pasts as they were before.
         self._pasts.update(plan.pasts)
         self._fingerprints.keep(assigned, plan.reports)
         self._forget_pasts(result.number for result in results)
@@ -148,9 +147,11 @@ class ControlledStudy:
 
     def end(self, results: Sequence[TrialResult]) -> None:
         numbers = [result.number for result in results]
-        self.session.write(
-            self.id, lambda connection: self._end(connection, results, rows.fences(connection, self.id, numbers))
-        )
+
+        def write(connection: Connection) -> None:
+            self._end(connection, results, rows.fences(connection, self.id, numbers))
+
+        self.session.write(self.id, write)
         self._forget_pasts(numbers)
 
     def release(self, starts: Sequence[TrialStart]) -> list[QueuedTrial]:
@@ -160,20 +161,20 @@ class ControlledStudy:
         return self._requeue(starts, crashes=1)
 
     def renew_leases(self, seen: Sequence[WorkerStatus], seconds: float) -> list[str]:
+        insert = self._database.insert(workers)
+
         def write(connection: Connection) -> list[str]:
-            leases.renew(connection, self._database.insert(workers), self.id, self._fence, seen, seconds)
+            leases.renew(connection, insert, self.id, self._fence, seen, seconds)
             return leases.expire(connection, self.id, self._fence)
 
         return self.session.write(self.id, write)
 
     def set_state(self, state: StudyState) -> None:
-        this = update(studies).where(studies.c.id == self.id)
-        self.session.write(self.id, lambda connection: connection.execute(this.values(state=state, updated_at=Now())))
+        self._update(state=state, updated_at=Now())
 
     def set_checkpoint_url(self, url: str) -> None:
-        """Note where the study's checkpoints go, for the next launch."""
-        this = update(studies).where(studies.c.id == self.id)
-        self.session.write(self.id, lambda connection: connection.execute(this.values(checkpoints=url)))
+        """Note the URL of the study's checkpoints for the next launch."""
+        self._update(checkpoints=url)
 
     @transaction
     def stop_requested(self, connection: Connection) -> bool:
@@ -185,7 +186,11 @@ class ControlledStudy:
         else:
             self.session.close()
 
-    # --------------------------------------------------------------------------------------------- parts of a write
+    # -- parts of a write ------------------------------------------------------------------------
+
+    def _update(self, **values: Any) -> None:
+        this = update(studies).where(studies.c.id == self.id).values(values)
+        self.session.write(self.id, lambda connection: connection.execute(this))
 
     def _requeue(self, starts: Sequence[TrialStart], crashes: int) -> list[QueuedTrial]:
         numbers = [one.number for one in starts]
@@ -209,9 +214,9 @@ class ControlledStudy:
             self._ring(connection)
 
     def _ring(self, connection: Connection) -> None:
-        """Tell who listens that trials have started or ended, at most once a second.
+        """Tell listeners that trials have started or ended, at most once a second.
 
-        PostgreSQL has all commits that tell something wait for one another. What is not told is seen a second later.
+        PostgreSQL has all commits that notify wait for one another. Listeners look again anyway.
         """
         now = time.monotonic()
         if now >= self._rang_at + _RING_SECONDS:
@@ -219,7 +224,7 @@ class ControlledStudy:
             self._database.ring(connection, study_topic(self.id))
 
     def _plan(self, reports: Sequence[Report]) -> _Plan:
-        """Choose the new reports to write, none twice, and the stored ones that they supersede."""
+        """Return the new reports to write, none twice, and the stored ones that they supersede."""
         if self._policy == "full":
             return _Plan(reports, [], {})
         pasts: dict[int, Past] = {}
@@ -229,13 +234,13 @@ class ControlledStudy:
             past = pasts.get(report.number) or self._past(report.number)
             if report.step > past.last:
                 fresh[report.number, report.step] = report
-                pasts[report.number], steps = follow(self._policy, past, report.step, self._objective.cost_in(report))
+                score = self._objective.cost_in(report)
+                pasts[report.number], steps = follow(self._policy, past, report.step, score)
                 superseded.extend((report.number, step) for step in steps)
-        # A report may be superseded by a later one of the same call: it is then neither written nor deleted.
-        kept = fresh.keys() - set(superseded)
-        return _Plan(
-            [report for at, report in fresh.items() if at in kept], [at for at in superseded if at not in fresh], pasts
-        )
+        # A report that a later one of the same call supersedes is neither written nor deleted.
+        gone = set(superseded)
+        kept = [report for at, report in fresh.items() if at not in gone]
+        return _Plan(kept, [at for at in superseded if at not in fresh], pasts)
 
     def _past(self, number: int) -> Past:
         return self._pasts.get(number) or Past()

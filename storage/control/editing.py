@@ -1,7 +1,7 @@
-"""A study that is changed while it does not run: trials by hand, its space, its name; or that is deleted.
+"""A study that is changed while it does not run: trials by hand, its space, its name; or deletion.
 
-Each method is one transaction. Control of the study is taken as by a controller, so that no controller runs while it
-is changed, and one that was away finds another fence when it comes back.
+Each method is one transaction. Control of the study is taken as by a controller, so that no
+controller runs meanwhile, and one that was away finds another fence when it comes back.
 """
 
 from __future__ import annotations
@@ -30,26 +30,24 @@ class SpaceChange:
     """The values that change when a study gets another space."""
 
     space: str
-    """Its YAML text."""
     space_hash: str
     objective: Objective
     trials: int
     """The number of planned trials, without trials by hand and copies."""
     version: str
-    """The version of Graft."""
     differences: Sequence[tuple[str, Any, Any]]
     """Paths, each with its value before and after; JSON values."""
     checkpoint_folder: str
-    """Where the study's checkpoints have been so far, which does not move."""
+    """The folder of the study's checkpoints so far, which does not move."""
     bundles: Sequence[Bundle]
     """Plug-ins from outside that the study does not have yet."""
     second_objective: str | None
     """The second objective with its direction, such as `minimize model.width`."""
     ratings: Mapping[int, tuple[float | None, float | None, Constraints | None]]
-    """Number of a finished or pruned trial -> its objective, second objective and constraints now; those that are left
-    out keep theirs."""
+    """Number of a finished or pruned trial -> its new objective, second objective and constraints;
+    others keep theirs."""
     restarts: bool
-    """Whether trials that have not ended start again from step 0."""
+    """True if trials that have not ended start again from step 0."""
 
 
 @final
@@ -71,7 +69,7 @@ class EditedStudy:
 
     @transaction
     def keep_checkpoint_folder(self, connection: Connection, folder: str) -> None:
-        """Note where the study's checkpoints are, unless noted: its name no longer says so."""
+        """Note the folder of the study's checkpoints, unless noted: its name no longer says so."""
         this = update(studies).where(studies.c.id == self.id, studies.c.checkpoint_folder.is_(None))
         connection.execute(this.values(checkpoint_folder=folder))
 
@@ -86,38 +84,43 @@ class EditedStudy:
         test_sets.check_sealed(connection, self.id)
         numbers = [trial.number for trial in added]
         these = select(trials.c.number, trials.c.draws).where(trials.c.study_id == self.id)
-        there = {number: draws for number, draws in connection.execute(these.where(trials.c.number.in_(numbers)))}  # noqa: C416
+        known = connection.execute(these.where(trials.c.number.in_(numbers)))
+        there = {number: draws for number, draws in known}  # noqa: C416
         new: list[dict[str, Any]] = []
         for trial in added:
             if trial.number not in there:
                 new.append(rows.queued_row(self.id, trial))
-            elif there[trial.number] != trial.draws:  # equal ones were written by this call, whose answer was lost
-                raise StudyError(f"trial {trial.number} was added by another process meanwhile; enqueue again")
+            elif there[trial.number] != trial.draws:  # equal ones are this call's, made again
+                problem = f"trial {trial.number} was added by another process meanwhile"
+                raise StudyError(f"{problem}; enqueue again")
         if new:
             connection.execute(insert(trials).values(created_at=Now()), new)
+        planned = rows.planned_count(self.id, studies.c.trials)
         this = update(studies).where(studies.c.id == self.id)
-        connection.execute(this.values(trials=rows.planned_count(self.id, studies.c.trials), state="stopped"))
+        connection.execute(this.values(trials=planned, state="stopped"))
 
     @transaction
     def change_space(self, connection: Connection, change: SpaceChange) -> None:
-        """Replace the study's space, and record what was different."""
+        """Replace the study's space, and record the differences."""
         row = connection.execute(select(studies.c.space).where(studies.c.id == self.id)).one()
         if row.space == change.space:  # made before, by a call whose answer was lost
             return
         test_sets.check_sealed(connection, self.id)
-        started = select(func.count()).select_from(trials).where(trials.c.study_id == self.id).scalar_subquery()
-        number = select(func.count()).select_from(changes).where(changes.c.study_id == self.id).scalar_subquery()
+        count = select(func.count())
+        started = count.select_from(trials).where(trials.c.study_id == self.id)
+        number = count.select_from(changes).where(changes.c.study_id == self.id)
         connection.execute(
             insert(changes).values(
                 study_id=self.id,
-                number=number,
+                number=number.scalar_subquery(),
                 created_at=Now(),
                 version=change.version,
-                trials=started,
+                trials=started.scalar_subquery(),
                 differences=[list(one) for one in change.differences],
                 space=row.space,
             )
         )
+        folder = func.coalesce(studies.c.checkpoint_folder, change.checkpoint_folder)
         connection.execute(
             update(studies)
             .where(studies.c.id == self.id)
@@ -128,26 +131,24 @@ class EditedStudy:
                 direction=change.objective.direction,
                 second_objective=change.second_objective,
                 trials=rows.planned_count(self.id, change.trials),
-                checkpoint_folder=func.coalesce(studies.c.checkpoint_folder, change.checkpoint_folder),
+                checkpoint_folder=folder,
                 state="stopped",
                 updated_at=Now(),
             )
         )
         sources.add(connection, self.id, change.bundles)
         claim_events.lock_claims(connection, self.id, change.space, change.version)
-        self._write_ratings(connection, change.ratings)
+        ratings = [
+            {"trial": trial_id(self.id, number), **rows.rating_row(*rating)}
+            for number, rating in change.ratings.items()
+        ]
+        if ratings:
+            connection.execute(rows.RATING, ratings)
         if change.restarts:
             self._restart(connection)
 
-    def _write_ratings(
-        self, connection: Connection, ratings: Mapping[int, tuple[float | None, float | None, Constraints | None]]
-    ) -> None:
-        given = [{"trial": trial_id(self.id, number), **rows.rating_row(*rating)} for number, rating in ratings.items()]
-        if given:
-            connection.execute(rows.RATING, given)
-
     def _restart(self, connection: Connection) -> None:
-        """Queue the trials that have not ended, without what they were trained so far."""
+        """Queue the trials that have not ended, without their training so far."""
         open_ones = (trials.c.study_id == self.id, trials.c.state.not_in(TERMINAL))
         ids = select(trials.c.id).where(*open_ones)
         connection.execute(delete(checkpoints).where(checkpoints.c.trial_id.in_(ids)))

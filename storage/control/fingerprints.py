@@ -1,8 +1,8 @@
-"""The fingerprints of a controlled study: what determined the numbers of its trials, and which trial has which.
+"""The fingerprints of a controlled study: the conditions of its trials' numbers, and their trials.
 
-A row stands for one way to compute: two trials of one row have nothing but their configurations between them. Its
-`sources` grow with the plug-ins that its trials use. A trial that was resumed under another fingerprint has a row of
-its own, whose `previous` is that of its earlier steps.
+A row stands for one way to compute: two trials of one row differ in their configurations alone. Its
+`sources` grow with the plug-ins that its trials use. A trial that was resumed under another
+fingerprint has a row of its own, whose `previous` is that of its earlier steps.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _COLUMNS = (fingerprints.c.number, fingerprints.c.previous, *(fingerprints.c[nam
 
 @dataclass(frozen=True, kw_only=True)
 class Assigned:
-    """What a transaction wrote, to be remembered once it is committed."""
+    """The rows that a transaction wrote, to be remembered once it is committed."""
 
     rows: Sequence[FingerprintRow]
-    """All of the study."""
+    """All rows of the study."""
     numbers: Mapping[int, int]
     """Number of a trial -> number of its row."""
 
@@ -57,14 +57,14 @@ class FingerprintTable:
     """The fingerprints of one study; its only controller writes them, so it reads them once."""
 
     def __init__(self, study_id: int, version: str) -> None:
-        """`version`: of Graft, as the controller has it; workers run the same code."""
+        """`version` is Graft's, the controller's as well as the workers'."""
         self._study_id = study_id
         self._version = version
         self._rows: Sequence[FingerprintRow] | None = None
         self._numbers: dict[int, int] = {}
         """Number of a running trial -> that of its row."""
         self._known: dict[tuple[Fingerprint, int | None], int] = {}
-        """A fingerprint, and the row that its trial has had -> the row that it has."""
+        """A fingerprint, and the earlier row of its trial -> the row of its trial."""
 
     def assign(self, connection: Connection, insert: Insert, reports: Iterable[Report]) -> Assigned:
         """Write the rows of these reports; return each trial's row. `keep` remembers them."""
@@ -113,10 +113,12 @@ class FingerprintTable:
             *(getattr(fingerprint, name) for name in _SCALARS[2:]),
         )
         sources = dict(fingerprint.sources)
-        if current is not None and rows[current].scalars == scalars and (row := rows[current].extend(sources)):
-            return row
+        row = rows[current] if current is not None else None
+        if row and row.scalars == scalars and (extended := row.extend(sources)):
+            return extended
         for row in rows:
-            if (row.scalars, row.previous) == (scalars, current) and (extended := row.extend(sources)):
+            is_alike = (row.scalars, row.previous) == (scalars, current)
+            if is_alike and (extended := row.extend(sources)):
                 return extended
         return FingerprintRow(number=len(rows), previous=current, scalars=scalars, sources=sources)
 
@@ -130,10 +132,10 @@ def read_numbers(connection: Connection, ids: Sequence[int]) -> dict[int, int]:
 
 def _read(connection: Connection, study_id: int) -> list[FingerprintRow]:
     c = fingerprints.c
-    found = connection.execute(select(*_COLUMNS, c.sources).where(c.study_id == study_id).order_by(c.number))
+    these = select(*_COLUMNS, c.sources).where(c.study_id == study_id).order_by(c.number)
     return [
-        FingerprintRow(number=row.number, previous=row.previous, scalars=tuple(row)[2:-1], sources=row.sources)
-        for row in found
+        FingerprintRow(number=row[0], previous=row[1], scalars=row[2:-1], sources=row[-1])
+        for row in map(tuple, connection.execute(these))
     ]
 
 

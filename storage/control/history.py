@@ -1,11 +1,12 @@
-"""Which reports of a trial stay in the database, and how much room they take.
+"""The reports of a trial that stay in the database, and the bytes that they take.
 
 full   every report
-thin   the first 16, then 4 per octave of the report's index (16, 20, 24, 28, 32, 40, ...), the best and the last
+thin   the first 16, then 4 per octave of the report's index (16, 20, 24, 28, 32, 40, ...), the best
+       and the last
 last   the last report only
 
-A report's index counts the trial's reports from 1. What a new report supersedes is deleted in the transaction that
-writes it, so a trial's rows grow with the logarithm of its length.
+A report's index counts the trial's reports from 1. A report that a new one supersedes is deleted in
+the transaction that writes that, so a trial's rows grow with the logarithm of its length.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from spaces.settings import History
 _ALL = 16
 _PER_OCTAVE = 4
 
-# Measured on SQLite 3.40 (4096-byte pages, filled as they fill during a study); a test keeps them honest.
+# Measured on SQLite 3.40 (4096-byte pages, filled as during a study); a test keeps them honest.
 _METRIC_BYTES = 42
 _TRIAL_BYTES = 260
 _PAGE = 4096
@@ -30,7 +31,7 @@ _PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The state from which it follows which earlier reports of a trial the next one replaces."""
+    """The state of a trial's reports, from which follows what the next one replaces."""
 
     count: int = 0
     last: int = -1
@@ -50,11 +51,12 @@ class Past:
     def from_json(cls, values: Sequence[Any]) -> Past:
         """Rebuild the values that `to_json` returned."""
         count, last, last_is_landmark, best, best_is_landmark, score = values
-        return cls(count, last, last_is_landmark, best, best_is_landmark, math.inf if score is None else score)
+        best_score = math.inf if score is None else score
+        return cls(count, last, last_is_landmark, best, best_is_landmark, best_score)
 
 
 def is_landmark(policy: History, index: int) -> bool:
-    """Return whether the report number `index` (from 1) stays whatever comes after it."""
+    """Return True if the report number `index` (from 1) stays whatever comes after it."""
     if policy == "full":
         return True
     if policy == "last":
@@ -64,10 +66,7 @@ def is_landmark(policy: History, index: int) -> bool:
 
 
 def follow(policy: History, past: Past, step: int, score: float) -> tuple[Past, tuple[int, ...]]:
-    """Return the past after a report at `step`, later than the last one, and the earlier steps that it supersedes.
-
-    `score` is smaller for better reports; one that is not finite is never the best.
-    """
+    """Return the past after a later report (low scores are good), and the steps it supersedes."""
     landmark = is_landmark(policy, past.count + 1)
     now = replace(past, count=past.count + 1, last=step, last_is_landmark=landmark)
     if policy == "thin" and math.isfinite(score) and score < past.best_score:
@@ -91,11 +90,9 @@ def predict_rows(policy: History, validations: int, metrics_per_validation: int)
 
 
 def predict_bytes(trial: Trial, trials: int, rows: int) -> int:
-    """Return the bytes of a SQLite file of `trials` trials like `trial`, `rows` metric rows each.
-
-    It is good to 30 percent.
-    """
-    row = _TRIAL_BYTES + sum(len(canonical_json(value)) for value in (trial.params, trial.draws, trial.config))
-    if row < _PAGE:  # a page holds whole rows; what is longer goes to pages of its own
+    """Return the bytes of a SQLite file of `trials` with `rows` metrics each, to some 30 %."""
+    texts = map(canonical_json, (trial.params, trial.draws, trial.config))
+    row = _TRIAL_BYTES + sum(map(len, texts))
+    if row < _PAGE:  # a page holds whole rows; a longer one has pages of its own
         row = _PAGE // (_PAGE // row)
     return trials * (row + rows * _METRIC_BYTES)

@@ -1,4 +1,4 @@
-"""The rows of workers: which are alive, and until when each has its trials, by the database's clock alone.
+"""The rows of workers: which are alive, and until when they have trials, by the database's clock.
 
 Each function is a step of a transaction that its caller opened.
 """
@@ -30,9 +30,9 @@ _UPDATED = ("host", "device", "log", "state", "steps", "room", "heartbeat_at", "
 def renew(
     connection: Connection, insert: Insert, study_id: int, fence: int, seen: Sequence[WorkerStatus], seconds: float
 ) -> None:
-    """Renew each worker's lease for so many seconds from when it was last seen; an expired lease stays expired.
+    """Renew leases for `seconds` from when each worker was last seen; an expired one stays expired.
 
-    Were a lost worker's lease renewed, it would go on with trials that others were given meanwhile.
+    A lost worker with a new lease would go on with trials that others were given meanwhile.
     """
     rows = [
         {**one._asdict(), "study_id": study_id, "fence": fence, "age": -one.seconds, "left": seconds - one.seconds}
@@ -40,24 +40,23 @@ def renew(
     ]
     if not rows:
         return
+    names = ("study_id", "fence", "host", "device", "log", "state", "steps", "room")
+    seen_at, lease_until = Now(bindparam("age")), Now(bindparam("left"))
     statement = insert.values(
-        {name: bindparam(name) for name in ("study_id", "fence", "host", "device", "log", "state", "steps", "room")}
-        | {"id": bindparam("worker"), "heartbeat_at": Now(bindparam("age")), "lease_until": Now(bindparam("left"))}
+        {name: bindparam(name) for name in names}
+        | {"id": bindparam("worker"), "heartbeat_at": seen_at, "lease_until": lease_until}
     )
     again = statement.on_conflict_do_update(
         index_elements=[workers.c.study_id, workers.c.id],
         set_={name: literal_column(f"excluded.{name}") for name in _UPDATED},
-        # A worker of an earlier controller, or one that is lost, keeps its row: its trials may run elsewhere by now.
+        # A worker of an earlier controller, or a lost one, keeps its row: others run its trials.
         where=(workers.c.fence == literal_column("excluded.fence")) & (workers.c.state == "running"),
     )
     connection.execute(again, rows)
 
 
 def expire(connection: Connection, study_id: int, fence: int) -> list[str]:
-    """Mark the workers whose leases have expired as lost; all that this controller has lost, now or earlier.
-
-    Those of earlier calls are named again, as the answer to an earlier call may have been lost.
-    """
+    """Mark workers with expired leases as lost; return all of this controller, earlier ones too."""
     connection.execute(_EXPIRE, {"study": study_id, "own": fence})
     return list(connection.scalars(_LOST, {"study": study_id, "own": fence}))
 

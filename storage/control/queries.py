@@ -34,15 +34,16 @@ class StudyQueries:
         queued = select(trials.c.number).where(trials.c.study_id == self.id, trials.c.state == "queued")
         numbers = list(connection.scalars(queued.order_by(trials.c.id)))
         lineages = stored_trials.read_lineages(connection, self.id, numbers)
-        return list(zip(lineages, stored_trials.read_queued(connection, self.id, numbers), strict=True))
+        queued_trials = stored_trials.read_queued(connection, self.id, numbers)
+        return list(zip(lineages, queued_trials, strict=True))
 
     @transaction
     def outcomes(self, connection: Connection, limit: int | None) -> list[Outcome]:
         c = trials.c
-        ended = select(
-            c.number, c.group_number, c.draws, c.objective, c.state, c.second_objective, c.constraints
-        ).where(c.study_id == self.id)
-        newest = ended.where(c.state.in_(TERMINAL)).order_by(c.finished_at.desc(), c.number.desc()).limit(limit)
+        columns = (c.number, c.group_number, c.draws, c.objective, c.state)
+        ended = select(*columns, c.second_objective, c.constraints).where(c.study_id == self.id)
+        order = (c.finished_at.desc(), c.number.desc())
+        newest = ended.where(c.state.in_(TERMINAL)).order_by(*order).limit(limit)
         learned = stored_trials.read_splines(connection, self.id)
         found = reversed(connection.execute(newest).all())
         return [
@@ -77,8 +78,9 @@ class StudyQueries:
     @transaction
     def copy_steps(self, connection: Connection) -> dict[int, int]:
         c = trials.c
-        parents = select(c.parent, func.max(c.parent_step)).where(c.study_id == self.id, c.parent.is_not(None))
-        return {number: step for number, step in connection.execute(parents.group_by(c.parent))}  # noqa: C416
+        these = select(c.parent, func.max(c.parent_step)).group_by(c.parent)
+        found = connection.execute(these.where(c.study_id == self.id, c.parent.is_not(None)))
+        return {number: step for number, step in found}  # noqa: C416
 
     @transaction
     def next_number(self, connection: Connection) -> int:

@@ -1,6 +1,6 @@
-"""The statements over trials and their metrics; each function is a step of a transaction that its caller opened.
+"""The statements over trials and metrics; each function is a step of its caller's transaction.
 
-Every write on a trial that was started says which start of it (its fence) it comes from.
+Every write on a trial that was started has the fence of the start that it comes from.
 """
 
 from __future__ import annotations
@@ -105,16 +105,18 @@ _FORGET = delete(metrics).where(metrics.c.trial_id == bindparam("trial"), metric
 
 
 def start(connection: Connection, insert: Insert, study_id: int, started: Sequence[Trial], worker: str) -> None:
-    """Insert trials as running, or move them there from queued; a trial in another state is left as it is.
+    """Insert trials as running, or move them there from queued; others are left as they are.
 
-    A queued trial's row is replaced by what is trained now: another version may have filled in other defaults.
+    A queued trial's row is replaced by the present one: another version may have other defaults.
     """
-    sources = {trial_id(study_id, one.architecture_trial) for one in started if one.architecture_trial is not None}
+    donors = [one.architecture_trial for one in started if one.architecture_trial is not None]
+    sources = {trial_id(study_id, number) for number in donors}
     learned: dict[int | None, int] = {}
     """Number of a trial -> the first architecture that it learned."""
     if sources:
         c = architectures.c
-        first = select(c.trial_id, func.min(c.id)).where(c.trial_id.in_(sources)).group_by(c.trial_id)
+        first = select(c.trial_id, func.min(c.id)).group_by(c.trial_id)
+        first = first.where(c.trial_id.in_(sources))
         learned = {trial - trial_id(study_id, 0): one for trial, one in connection.execute(first)}
     rows = [
         {**_trial_row(study_id, trial, worker), "architecture_id": learned.get(trial.architecture_trial)}
@@ -141,10 +143,9 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
         connection.execute(this.values(trials=max(copies)))
 
 
-_RESOLVED = {
-    name: literal_column(f"excluded.{name}") for name in ("task", "model", "scorer", "seed", "params", "config")
-}
-"""The columns that follow from a trial's draws, by name: `excluded` alone would copy all columns."""
+_COLUMNS = ("task", "model", "scorer", "seed", "params", "config")
+_RESOLVED = {name: literal_column(f"excluded.{name}") for name in _COLUMNS}
+"""The columns that follow from a trial's draws, by name: `excluded` alone would copy all."""
 _FIRST_STEP = literal_column("excluded.steps")
 _HAS_STATE = trials.c.steps > _FIRST_STEP
 _FURTHER = case((_HAS_STATE, trials.c.steps), else_=_FIRST_STEP)
@@ -191,7 +192,8 @@ def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dic
     """Map numbers to fence and state of trials; lock the rows until the transaction ends."""
     found: dict[int, tuple[int, State]] = {}
     for part in split_ids([trial_id(study_id, number) for number in numbers]):
-        found.update((number, (fence, state)) for number, fence, state in connection.execute(_FENCES, {"ids": part}))
+        rows = connection.execute(_FENCES, {"ids": part})
+        found.update((number, (fence, state)) for number, fence, state in rows)
     return found
 
 
@@ -207,7 +209,7 @@ def fences_of(connection: Connection, study_id: int, worker: str, numbers: Itera
 def report(
     connection: Connection, database: Database, study_id: int, reports: Sequence[Report], prints: Mapping[int, int]
 ) -> None:
-    """Write metrics, learned architectures and the step that each trial has reached; rows that exist already stay.
+    """Write metrics, learned architectures and reached steps; rows that exist already stay.
 
     `prints`: number of a trial -> number of its fingerprint.
     """
@@ -228,7 +230,8 @@ def report(
     ]
     if sealed:
         statement = database.insert(test_results)
-        kept = {"sealed": statement.excluded.sealed}  # a trial that was trained again from a checkpoint reports again
+        # A trial that was trained again from a checkpoint reports again.
+        kept = {"sealed": statement.excluded.sealed}
         keys = [*test_results.primary_key]
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=kept), sealed)
     last = {one.number: one for one in sorted(reports, key=lambda one: one.step)}
@@ -248,24 +251,28 @@ def _insert_splines(connection: Connection, insert: Insert, study_id: int, repor
     learned = {trial_id(study_id, one.number): one.splines for one in reports if one.splines}
     if not learned:
         return
-    these = connection.execute(select(trials.c.id, trials.c.task, trials.c.params).where(trials.c.id.in_(learned)))
-    tasks = {trial: params.get("transfer.task", task) for trial, task, params in these}  # a transfer names its own
+    these = select(trials.c.id, trials.c.task, trials.c.params).where(trials.c.id.in_(learned))
+    found = connection.execute(these)
+    # A transfer names its tasks itself.
+    tasks = {trial: params.get("transfer.task", task) for trial, task, params in found}
     rows = [
         {"study_id": study_id, "trial_id": trial, "task": tasks[trial], **one._asdict(), "knots": list(one.knots)}
-        for trial, found in learned.items()
-        for one in found
+        for trial, splines in learned.items()
+        for one in splines
     ]
     statement = insert.values(created_at=Now())
-    connection.execute(statement.on_conflict_do_nothing(index_elements=["trial_id", "component"]), rows)
+    keys = ["trial_id", "component"]
+    connection.execute(statement.on_conflict_do_nothing(index_elements=keys), rows)
 
 
 def forget(connection: Connection, study_id: int, steps: Iterable[tuple[int, int]]) -> None:
     """Delete the metrics of (number, step)s."""
-    steps = list(steps)
-    rows = [{"trial": trial_id(study_id, number), "at": step} for number, step in steps]
-    if rows:
+    pairs = [*steps]
+    if pairs:
+        rows = [{"trial": trial_id(study_id, number), "at": step} for number, step in pairs]
         connection.execute(_FORGET, rows)
-        connection.execute(_FORGET_TEST, [{"study": study_id, "trial": number, "at": step} for number, step in steps])
+        tests = [{"study": study_id, "trial": number, "at": step} for number, step in pairs]
+        connection.execute(_FORGET_TEST, tests)
 
 
 def end(connection: Connection, study_id: int, results: Sequence[TrialResult]) -> None:
@@ -273,7 +280,7 @@ def end(connection: Connection, study_id: int, results: Sequence[TrialResult]) -
     if not results:
         return
     assert all(result.state in TERMINAL for result in results), results
-    # The study's sum comes first: it counts trials that still run, so that ending a trial twice counts its steps once.
+    # The study's sum first: of running trials alone, so that steps of a trial count once.
     for part in split_ids([trial_id(study_id, result.number) for result in results]):
         connection.execute(_TRAINED, {"study": study_id, "ids": part})
     rows = [
@@ -290,17 +297,16 @@ def end(connection: Connection, study_id: int, results: Sequence[TrialResult]) -
 
 
 def rating_row(first: float | None, second: float | None, constraints: Constraints | None) -> dict[str, Any]:
-    """Return what a trial has reached, by the names that statements bind."""
-    return {
-        "first": finite(first),
-        "second": finite(second),
-        "excesses": None if constraints is None else {text: finite(excess) for text, excess in constraints.items()},
-        "keeps": None if constraints is None else is_feasible(constraints),
-    }
+    """Return a trial's objectives and constraints, by the names that statements bind."""
+    excesses = None
+    if constraints is not None:
+        excesses = {text: finite(excess) for text, excess in constraints.items()}
+    keeps = None if constraints is None else is_feasible(constraints)
+    return {"first": finite(first), "second": finite(second), "excesses": excesses, "keeps": keeps}
 
 
 def storable(text: str | None) -> str | None:
-    """Return the text of an error, without what PostgreSQL, or UTF-8, cannot hold."""
+    """Return the text of an error, without characters that PostgreSQL or UTF-8 cannot hold."""
     return text and text.replace("\0", " ").encode(errors="backslashreplace").decode()
 
 
@@ -316,7 +322,8 @@ def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
     """Queue ended trials again, from step 0 as if they had never run; only fences count on."""
     c = trials.c
     for part in split_ids(ids):
-        trained = select(func.coalesce(func.sum(c.steps - func.coalesce(c.parent_step, 0)), 0)).where(c.id.in_(part))
+        steps = func.sum(c.steps - func.coalesce(c.parent_step, 0))
+        trained = select(func.coalesce(steps, 0)).where(c.id.in_(part))
         this = update(studies).where(studies.c.id == study_id)
         connection.execute(this.values(steps=studies.c.steps - trained.scalar_subquery()))
         connection.execute(delete(metrics).where(metrics.c.trial_id.in_(part)))
@@ -326,19 +333,11 @@ def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
         connection.execute(update(trials).where(c.id.in_(part)).values(NEVER_RUN))
 
 
-NEVER_RUN = {
+_RESULTS = ("objective", "second_objective", "constraints", "feasible", "error", "ended")
+_RUN = ("worker", "step_kind", "fingerprint", "started_at", "finished_at")
+NEVER_RUN: dict[str, Any] = {
+    **dict.fromkeys((*_RESULTS, *_RUN), None),
     "state": "queued",
-    "objective": None,
-    "second_objective": None,
-    "constraints": None,
-    "feasible": None,
-    "error": None,
-    "worker": None,
-    "step_kind": None,
-    "fingerprint": None,
-    "started_at": None,
-    "finished_at": None,
-    "ended": None,
     "steps": 0,
     "deaths": 0,
 }

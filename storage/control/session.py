@@ -1,8 +1,8 @@
-"""A writing connection that reconnects: a transaction is made again, whole, when the server has gone away.
+"""A writing connection that reconnects: a transaction is made again if the server goes away.
 
-A commit may have been done and only its answer lost; the client cannot know. So every transaction must come to the
-same when it is made twice (`controlled_study` says how). A server that is away for longer than an hour ends the run;
-what it had committed stays.
+A commit may have been done and only its answer lost; the client cannot know. So every transaction
+must have the same effect when it is made twice (`controlled_study` says how). A server that is away
+for longer than an hour ends the run; its commits stay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from storage.schema import studies
 AWAY_SECONDS = 3600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 _FENCE = select(studies.c.fence).where(studies.c.id == bindparam("study")).with_for_update(read=True)
-"""Built once: every transaction of a study asks for it."""
+"""Built once, as every transaction of a study asks for it."""
 
 _log = logging.getLogger("graft.storage")
 Arguments = ParamSpec("Arguments")
@@ -43,7 +43,7 @@ class Session:
         """Study -> its name, and its fence when it was locked."""
         self._is_service = False
         self._failure: GraftError | None = None
-        """Why nothing may be written: another process has a study, or the server was away long."""
+        """The reason not to write: another process has a study, or the server was away long."""
 
     def close(self) -> None:
         """Give back the connection and the locks."""
@@ -54,8 +54,8 @@ class Session:
     def lock(self, study_id: int, act: Callable[[Connection], int]) -> int:
         """Make this process the study's only controller and return the fence that `act` returns.
 
-        `act` raises the study's fence; it returns 0 if nothing else is written under the lock. Raises StudyError if
-        another process is the controller.
+        `act` raises the study's fence; it returns 0 if nothing else is written under the lock.
+        Raises StudyError if another process is the controller.
         """
         query = select(studies.c.name).where(studies.c.id == study_id)
         name: str = self.transact(lambda connection: connection.execute(query).scalar_one())
@@ -79,7 +79,7 @@ class Session:
         self._is_service = True
 
     def transact(self, act: Callable[[Connection], Answer]) -> Answer:
-        """Run `act` in a transaction and return its result once it is committed; an error undoes all of it.
+        """Run `act` in a transaction and return its result once committed; an error undoes it.
 
         While nothing is locked, a server that goes away is an error at once.
         """
@@ -102,11 +102,7 @@ class Session:
                 return answer
 
     def write(self, study_id: int, act: Callable[[Connection], Answer]) -> Answer:
-        """Run `act` in a transaction, as `transact` does, if this process still has control of the study,
-        which the transaction checks.
-
-        Raises StudyError if another process has taken control since.
-        """
+        """Run `act` as `transact` does; StudyError if another process has taken control."""
 
         def act_if_in_control(connection: Connection) -> Answer:
             self._check_control(connection, study_id)
@@ -139,17 +135,14 @@ class Session:
                 self._failure = refused
                 self._hang_up()
                 raise
-            _log.warning("%s answers again, after %.1f s", self.database.name, time.monotonic() - since)
+            seconds = time.monotonic() - since
+            _log.warning("%s answers again, after %.1f s", self.database.name, seconds)
             return
         self._failure = AwayError(f"{error}; no answer in {AWAY_SECONDS / 60:.0f} minutes")
         raise self._failure from None
 
     def _lock_again(self) -> None:
-        """Lock the studies over the new connection.
-
-        The lock alone would not do: while this process was away, another may have taken the study, written to it and
-        ended. Its controller counted the study's fence up.
-        """
+        """Lock the studies again, unless another controller, even an ended one, came meanwhile."""
         with self.database.readable_errors(), self._connection.begin():
             if self._is_service:
                 self.database.locks.lock_service(self._connection)
@@ -169,7 +162,7 @@ class Session:
 
 
 class HasSession(Protocol):
-    """What transactions are made through."""
+    """An object that transactions are made through."""
 
     @property
     def session(self) -> Session: ...
@@ -181,13 +174,13 @@ Holder = TypeVar("Holder", bound=HasSession)
 def transaction(
     method: Callable[Concatenate[Holder, Connection, Arguments], Answer],
 ) -> Callable[Concatenate[Holder, Arguments], Answer]:
-    """Run the method, which only reads, in one transaction of its own.
-
-    It must leave `self` alone, as it may run more than once.
-    """
+    """Run the method, which only reads and leaves `self` alone, in one transaction of its own."""
 
     @wraps(method)
     def transact(self: Holder, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
-        return self.session.transact(lambda connection: method(self, connection, *arguments, **named))
+        def act(connection: Connection) -> Answer:
+            return method(self, connection, *arguments, **named)
+
+        return self.session.transact(act)
 
     return transact

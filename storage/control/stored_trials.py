@@ -26,8 +26,8 @@ def read_queued(connection: Connection, study_id: int, numbers: Iterable[int]) -
     c, found = trials.c, list[QueuedTrial]()
     for part in split_ids(sorted(trial_id(study_id, number) for number in numbers)):
         kept = checkpointing.read(connection, part)
-        these = select(c.id, c.number, c.deaths).where(c.id.in_(part), c.state == "queued").order_by(c.id)
-        for trial, number, crashes in connection.execute(these):
+        these = select(c.id, c.number, c.deaths).where(c.id.in_(part), c.state == "queued")
+        for trial, number, crashes in connection.execute(these.order_by(c.id)):
             found.append(QueuedTrial(number, crashes, kept.get(trial, ())))
     return found
 
@@ -41,12 +41,12 @@ def read_lineages(connection: Connection, study_id: int, numbers: Sequence[int])
     while wanted:
         asked = list(wanted)[:_IN]
         these = c.id.in_([trial_id(study_id, number) for number in asked])
-        found = connection.execute(
-            select(c.number, c.draws, c.parent_step, c.params, c.config, c.parent).where(these)
-        ).all()
+        columns = (c.number, c.draws, c.parent_step, c.params, c.config, c.parent)
+        found = connection.execute(select(*columns).where(these)).all()
         for number, draws, step, params, config, parent in found:
             known[number] = StoredTrial(number, draws, step or 0, params, config), parent
-        wanted = wanted.difference(asked) | ({parent for *_, parent in found if parent is not None} - known.keys())
+        parents = {parent for *_, parent in found if parent is not None}
+        wanted = wanted.difference(asked) | (parents - known.keys())
     lineages: list[list[StoredTrial]] = []
     for number in numbers:
         trial, parent = known[number]
@@ -62,15 +62,17 @@ def read_lineages(connection: Connection, study_id: int, numbers: Sequence[int])
 def check_parent(number: int, parent: int) -> None:
     """Raise RowError unless a parent comes before its trial: edited rows could go in circles."""
     if parent >= number:
-        raise RowError(f"trial {number} goes on from trial {parent}, no earlier one; its row was edited by hand")
+        problem = f"trial {number} goes on from trial {parent}, no earlier one"
+        raise RowError(f"{problem}; its row was edited by hand")
 
 
 def read_splines(connection: Connection, study_id: int) -> dict[int, tuple[LearnedSpline, ...]]:
-    """Map ids of trials to what each learned, in order of component."""
+    """Map ids of trials to the splines that each learned, in order of component."""
     c = architectures.c
-    found = select(c.trial_id, c.component, c.low, c.high, c.knots).where(c.study_id == study_id)
+    these = select(c.trial_id, c.component, c.low, c.high, c.knots)
+    found = these.where(c.study_id == study_id).order_by(c.trial_id, c.component)
     learned: dict[int, tuple[LearnedSpline, ...]] = {}
-    for trial, component, low, high, knots in connection.execute(found.order_by(c.trial_id, c.component)):
+    for trial, component, low, high, knots in connection.execute(found):
         one = LearnedSpline(component=component, low=low, high=high, knots=tuple(knots))
         learned[trial] = (*learned.get(trial, ()), one)
     return learned
@@ -89,14 +91,14 @@ def find_best(connection: Connection, study_id: int, direction: Direction) -> tu
 
 def count_trials(connection: Connection, study_id: int) -> dict[State, int]:
     """Count the trials in each state that occurs."""
-    rows = connection.execute(
-        select(trials.c.state, func.count()).where(trials.c.study_id == study_id).group_by(trials.c.state)
-    )
-    return {state: count for state, count in rows}  # noqa: C416
+    c = trials.c
+    counted = select(c.state, func.count()).where(c.study_id == study_id).group_by(c.state)
+    return {state: count for state, count in connection.execute(counted)}  # noqa: C416
 
 
 def find_candidates(connection: Connection, study_id: int) -> dict[int, int]:
     """Map numbers to ids of the trials that `retry` takes: those that failed or diverged."""
     c = trials.c
-    these = select(c.number, c.id).where(c.study_id == study_id, c.state.in_(("failed", "diverged")))
-    return {number: trial for number, trial in connection.execute(these.order_by(c.id))}  # noqa: C416
+    ended = (c.study_id == study_id, c.state.in_(("failed", "diverged")))
+    these = connection.execute(select(c.number, c.id).where(*ended).order_by(c.id))
+    return {number: trial for number, trial in these}  # noqa: C416

@@ -1,4 +1,4 @@
-"""Which of the two databases a URL names."""
+"""The database that a URL names, one of two kinds."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ def find_database(url: str) -> Database:
     sqlite:///relative.db, sqlite:////absolute.db, postgresql://user:password@host:port/database
     """
     parsed = _parse(url)
-    if "@" in f"{parsed.host}{parsed.database}" or (parsed.host and parsed.get_backend_name() == "sqlite"):
+    kind = parsed.get_backend_name()
+    if "@" in f"{parsed.host}{parsed.database}" or (parsed.host and kind == "sqlite"):
         raise StorageError(f"{_NO_URL}; in a password write %40 for @, %2F for / and %3A for :")
-    if parsed.get_backend_name() == "sqlite":
+    if kind == "sqlite":
         return Sqlite(parsed)
-    if parsed.get_backend_name() == "postgresql":
+    if kind == "postgresql":
         return Postgres(parsed)
-    raise StorageError(f"storage {parsed.get_backend_name()}://... is not supported; {_FORMS}")
+    raise StorageError(f"storage {kind}://... is not supported; {_FORMS}")
 
 
 def has_password(url: str) -> bool:
-    """Return whether a URL holds a password; raises StorageError for what is no URL."""
+    """Return True if a URL holds a password; raises StorageError if it is no URL."""
     parsed = _parse(url)
     return bool(parsed.password or any(name in parsed.query for name in SECRETS))
 

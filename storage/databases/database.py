@@ -69,26 +69,23 @@ class ReadingConnection(ABC):
 
     @abstractmethod
     def knob(self, study_id: int, path: str) -> str | None:
-        """Return SQL for the value at a path of a trial's configuration: as it was drawn, else as the space says.
-
-        Of a plug-in its name. None: no trial of the study has such a path.
-        """
+        """Return SQL for a configuration's value, or a plug-in's name; None for an unknown path."""
 
     @abstractmethod
     def listen(self, topic: str) -> int | None:
-        """Return a file descriptor that becomes readable when what `Database.ring` told of the topic is committed.
+        """Return a file descriptor that is readable once a `Database.ring` of the topic commits.
 
-        `hush` makes it wait again. None: this database tells nothing, and one has to look. What is told may be lost,
-        too: it ends a wait early, and no more.
+        `hush` makes it wait again. None if the database does not notify. A notification may be
+        lost, too: it ends a wait early, and no more.
         """
 
     @abstractmethod
     def hush(self) -> None:
-        """Take in what was told; raises AwayError if the connection is lost."""
+        """Take in notifications; raises AwayError if the connection is lost."""
 
 
 class StudyLocks(ABC):
-    """Which process runs which study: one at most, until it ends."""
+    """The process that runs each study: one at most, until it ends."""
 
     @abstractmethod
     def lock(self, connection: Connection, study_id: int, study: str) -> None:
@@ -104,11 +101,11 @@ class StudyLocks(ABC):
 
     @abstractmethod
     def service(self, connection: Connection) -> str | None:
-        """Return the process that is the service, by a reading connection; None: there is none."""
+        """Return the process that is the service, by a reading connection, or None."""
 
     @abstractmethod
     def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
-        """Return the process that runs the study, by a reading connection; None: there is none."""
+        """Return the process that runs the study, by a reading connection, or None."""
 
     @abstractmethod
     def check_idle(self, connection: Connection) -> None:
@@ -116,15 +113,15 @@ class StudyLocks(ABC):
 
 
 class StopRequests(ABC):
-    """What asks the controller of a study, in whatever process it runs, to stop."""
+    """Requests to the controller of a study, in whatever process it runs, to stop."""
 
     @abstractmethod
     def send(self, study_id: int) -> None:
-        """Ask it."""
+        """Ask the controller of the study to stop."""
 
     @abstractmethod
     def is_sent(self, connection: Connection, study_id: int) -> bool:
-        """Return whether a stop was requested since control of the study was last taken."""
+        """Return True if a stop was requested since control of the study was last taken."""
 
     @abstractmethod
     def withdraw(self, connection: Connection, study_id: int) -> None:
@@ -135,7 +132,7 @@ class Database(ABC):
     """A database of studies. It holds at most one connection, of `writer` or of `reader`."""
 
     name: str
-    """How errors call it; never holds a password."""
+    """The database in errors, without a password."""
     locks: StudyLocks
     stops: StopRequests
     mailbox: Mailbox | None
@@ -145,22 +142,16 @@ class Database(ABC):
     def writer(self) -> Connection:
         """Return the writing connection, on a database that is durable; creates an empty one.
 
-        Raises StorageError if it cannot be written, does not keep what it commits, or has another writer.
+        Raises StorageError if it cannot be written, is not durable, or has another writer.
         """
 
     @abstractmethod
     def check_place(self, connection: Connection) -> None:
-        """Raise StorageError if what was just committed over `writer`'s connection is not where the next one looks.
-
-        What was held is first written elsewhere, if it can be, and the error says where.
-        """
+        """Raise StorageError, after a rescue, if the last commit is not where readers look."""
 
     @abstractmethod
     def reader(self, seconds: float | None = None) -> ReadingConnection:
-        """Return a connection that cannot write; raises StorageError if there is no database.
-
-        `seconds`: how long the database may work on one `select`; None: as long as it takes.
-        """
+        """Return a connection that cannot write; a `select` on it may take `seconds`."""
 
     @abstractmethod
     def snapshot(self) -> Connection:
@@ -188,7 +179,7 @@ class Database(ABC):
 
     @abstractmethod
     def is_away(self, error: BaseException) -> bool:
-        """Return whether an error says that the database may answer another connection later."""
+        """Return True if an error says that the database may answer another connection later."""
 
     @abstractmethod
     def close(self) -> None:
@@ -204,7 +195,8 @@ class Database(ABC):
         except MemoryError as error:
             raise StorageError(f"{self.name}: the answer does not fit into memory") from error
         except UnicodeEncodeError as error:  # an argument of the command line that was no UTF-8
-            raise StorageError(f"{self.name}: a text holds {error.object[error.start]!r}, no character") from error
+            text = error.object[error.start]
+            raise StorageError(f"{self.name}: a text holds {text!r}, no character") from error
         except Exception as error:
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             line = self.explain(cause)
@@ -215,5 +207,5 @@ class Database(ABC):
 
 
 def who_am_i() -> str:
-    """Name the process, as the next one that wants its lock will read it."""
+    """Return the name of this process for the next one that wants its lock."""
     return f"process {os.getpid()} on {socket.gethostname()}"

@@ -1,7 +1,7 @@
-"""One process writes a SQLite file: a lock on the file, whatever name it is opened by, and a note of who has it.
+"""One process writes a SQLite file: a lock on it under all its names, and a note of its holder.
 
-The lock is on the inode. Symbolic links, hard links, other mounts of a folder and relative paths lead to the same one,
-and the note beside the file may be removed without letting a second process in.
+The lock is on the inode. Symbolic links, hard links, other mounts of a folder and relative paths
+lead to the same one, and the note may be removed without letting a second process in.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from storage.databases.database import who_am_i
 _LOCK_SECONDS = 0.5
 """Longer than `FileLock.holder`, or a second launch that is about to be refused, keeps the lock."""
 UNKNOWN = "another process"
-"""Who has the lock, where the note is gone."""
+"""The holder of the lock if the note is gone."""
 
 
 class Identity(NamedTuple):
-    """Which file it is, whatever it is called."""
+    """The identity of a file, whatever its name."""
 
     device: int
     inode: int
@@ -41,14 +41,15 @@ class Identity(NamedTuple):
 class _Descriptors:
     """Descriptors of database files, one for each file, which this process never closes.
 
-    SQLite's own locks are POSIX locks: they go when a process closes any descriptor of the file, also one that has
-    nothing to do with them (sqlite.org/howtocorrupt.html, section 2.2). So a lock is given back by unlocking.
+    SQLite's own locks are POSIX locks: they go when a process closes any descriptor of the file,
+    also an unrelated one (sqlite.org/howtocorrupt.html, section 2.2). So a lock is given back by
+    unlocking.
     """
 
     def __init__(self) -> None:
         self.turn = threading.Lock()
         self.held: set[tuple[int, Identity]] = set()
-        """(process, file): what is locked. A fork has its parent's descriptors, not its locks."""
+        """Locked (process, file)s. A fork has its parent's descriptors, not its locks."""
         self._open: dict[tuple[int, Identity], int] = {}
 
     def of(self, path: Path, flags: int) -> tuple[int, Identity]:
@@ -78,7 +79,7 @@ class FileLock:
         """The file that is locked."""
 
     def take(self, text: str) -> None:
-        """Take the lock and note who has it, and for what; StudyError that names the process that has it.
+        """Take the lock and note the holder and its purpose `text`; StudyError names another one.
 
         An empty file is made if there is none.
         """
@@ -98,7 +99,7 @@ class FileLock:
             raise
 
     def note(self, text: str) -> None:
-        """Write who has the lock, and for what."""
+        """Write the note: this process, and its purpose."""
         assert self._note is not None
         os.ftruncate(self._note, 0)
         os.pwrite(self._note, f"{who_am_i()} ({text})\n".encode(), 0)
@@ -119,22 +120,25 @@ class FileLock:
     def release(self) -> None:
         """Give the lock up, if this process has it."""
         with _descriptors.turn:
-            if self.identity and (os.getpid(), self.identity) in _descriptors.held:  # not in a fork: it is the parent's
+            # In a fork the lock is the parent's.
+            if self.identity and (os.getpid(), self.identity) in _descriptors.held:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
                 _descriptors.held.remove((os.getpid(), self.identity))
             self.identity = None
         if self._note is not None:
-            os.close(self._note)  # the file stays: removing it would let two processes lock two files of one name
+            # The file stays: removing it would let two processes lock two files of one name.
+            os.close(self._note)
             self._note = None
 
     def _try_file(self) -> bool:
         """Lock the file at the path, if no process has it and it is still there then."""
         with _descriptors.turn:
             file, identity = _descriptors.of(self._database, os.O_RDWR | os.O_CREAT)
-            # The lock belongs to the descriptor, which the whole process shares: a second one would get it, too.
+            # The whole process shares the lock's descriptor: a second lock would succeed, too.
             if (os.getpid(), identity) in _descriptors.held or not _try_lock(file):
                 return False
-            if Identity.at(self._database) != identity:  # replaced between the opening and the locking
+            # The file may be replaced between the opening and the locking.
+            if Identity.at(self._database) != identity:
                 fcntl.flock(file, fcntl.LOCK_UN)
                 return False
             _descriptors.held.add((os.getpid(), identity))

@@ -1,8 +1,9 @@
 """Requests to the one process that may write a SQLite file: files in a folder beside it.
 
-A request is durable when `post` returns, and is taken in once: by the next process that may write the file, at once if
-a service has it. Each is a file of its own, complete when it has its name, so that no two processes write one file.
-A request that cannot be done by any process is moved aside, with the reason, so that no later process meets it.
+A request is durable when `post` returns, and is taken in once: by the next process that may write
+the file, at once if a service has it. Each is a file of its own, complete when it has its name, so
+that no two processes write one file. A request that no process can do is moved aside, with the
+reason, so that no later process meets it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from spaces.errors import MessageError
 from storage.databases.disk import synchronise
 
 _REQUEST, _REFUSED, _REASON = ".json", ".refused", ".reason"
-"""Ends of names: of a request, of one moved aside, and of why a request was not done."""
+"""Ends of the names of requests, of refused ones, and of the reasons."""
 _KEPT_SECONDS = 3600.0
-"""How long a reason is kept for the process that asked, which may be gone."""
+"""Seconds that a reason is kept for the process that asked, which may be gone."""
 _MOST_REFUSED = 100
-"""Requests that were moved aside and are kept, the newest."""
+"""The most refused requests that are kept, the newest."""
 LARGEST_REQUEST = 1 << 24
 """Bytes; a submission has a space and the sources of its plug-ins."""
 _LONGEST_NAME = 100
@@ -49,9 +50,10 @@ class Mailbox:
         """Leave a request; return its name, ending in `mark`. Raises OSError if the disk fails."""
         with suppress(FileExistsError):
             self._folder.mkdir(mode=0o700)
-            synchronise(self._folder.parent)  # a power cut must not take the folder with all that is in it
-        # After those that wait, also where a clock was set back: a study that is paused and resumed is to go on.
-        last = max((int(known.split("-")[0]) for known in self.names() if _OWN_NAME.match(known)), default=0)
+            synchronise(self._folder.parent)  # a power cut must not take the folder with its files
+        # After the waiting ones, even if a clock was set back: a study's pause precedes its resume.
+        known = [int(name.split("-")[0]) for name in self.names() if _OWN_NAME.match(name)]
+        last = max(known, default=0)
         name = f"{max(time.time_ns(), last + 1):020}-{uuid.uuid4().hex[:8]}{mark}"
         self._write(name + _REQUEST, text)
         return name
@@ -64,24 +66,21 @@ class Mailbox:
         return []
 
     def read(self, name: str) -> str:
-        """Return the text of a request.
-
-        Raises FileNotFoundError if it was withdrawn, MessageError if it is no file of `post`: a link or a folder could
-        lead anywhere, and a pipe would wait for ever.
-        """
+        """Return a request's text; FileNotFoundError if withdrawn, MessageError if not Graft's."""
         path = self._folder / (name + _REQUEST)
         found = path.lstat()
+        problem = "a request to the queue cannot be read"
         if not stat.S_ISREG(found.st_mode) or len(name) > _LONGEST_NAME:
-            raise MessageError("a request to the queue cannot be read: it is no file that Graft left")
+            raise MessageError(f"{problem}: it is no file that Graft left")
         if found.st_size > LARGEST_REQUEST:
-            raise MessageError(f"a request to the queue cannot be read: it has more than {LARGEST_REQUEST:,} bytes")
+            raise MessageError(f"{problem}: it has more than {LARGEST_REQUEST:,} bytes")
         try:
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise MessageError(f"a request to the queue cannot be read: {error}") from None
+            raise MessageError(f"{problem}: {error}") from None
 
     def is_pending(self, name: str) -> bool:
-        """Return whether the request was not taken in yet."""
+        """Return True until the request is taken in."""
         return (self._folder / (name + _REQUEST)).exists()
 
     def settle(self, name: str, refusal: str = "") -> None:
@@ -90,7 +89,7 @@ class Mailbox:
             self._write(name + _REASON, refusal)
         with suppress(FileNotFoundError):
             (self._folder / (name + _REQUEST)).unlink()
-            synchronise(self._folder)  # one that came back with the power would be done after what was asked since
+            synchronise(self._folder)  # one that came back with the power would be done too late
         for path in self._folder.glob(f"*{_REASON}"):
             with suppress(OSError):
                 is_old = path.stat().st_mtime < time.time() - _KEPT_SECONDS
@@ -98,10 +97,7 @@ class Mailbox:
                     path.unlink()
 
     def put_aside(self, name: str, reason: str) -> None:
-        """Move a request that cannot be done out of the way of the others, and keep it with the reason.
-
-        It is moved first: it must not end the next process, too, where the disk has no room for the reason.
-        """
+        """Move a request that cannot be done out of the way, then keep the reason, if it fits."""
         (self._folder / (name + _REQUEST)).rename(self._folder / (name + _REFUSED))
         with suppress(OSError):
             self._write(name + _REASON, reason)
@@ -118,10 +114,7 @@ class Mailbox:
         return []
 
     def refusal(self, name: str) -> str:
-        """Return why a request that is no longer pending was refused; empty if it was done.
-
-        The reason is then forgotten, unless the request was moved aside.
-        """
+        """Return, once, why a finished request was refused; empty if it was done."""
         if os.path.lexists(self._folder / (name + _REFUSED)):
             return self._read_reason(name)
         path = self._folder / (name + _REASON)
@@ -138,9 +131,10 @@ class Mailbox:
             return "the reason was not kept"
 
     def _write(self, name: str, text: str) -> None:
-        """Write a file that appears whole under its name, and is on the disk when this returns."""
+        """Write a file that appears whole under its name, and is on the disk on return."""
         part = self._folder / f"{name}.part"
-        with part.open("w", encoding="utf-8", errors="backslashreplace") as file:  # a reason may quote anything
+        # A reason may quote anything.
+        with part.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

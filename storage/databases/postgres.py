@@ -21,7 +21,8 @@ from storage.databases.postgres_reading import PostgresReading, driver_of
 _SETTINGS = {
     "timezone": "UTC",
     "cursor_tuple_fraction": "1",
-    "tcp_keepalives_idle": "10",  # both ends notice within 40 seconds that the other one, or the network, is gone
+    # Both ends notice within 40 seconds that the other one, or the network, is gone.
+    "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
 }
@@ -34,10 +35,10 @@ _CONNECTING = {
     "tcp_user_timeout": "30000",
 }
 _AWAY = re.compile(r"08...|57P..|53300|40001|40P01")
-"""SQL states: connection lost, shutting down or starting up, too many connections, serialization failure, deadlock."""
+"""SQL states: connection lost, server down, starting or full, serialization failure, deadlock."""
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 SECRETS = ("password", "sslpassword")
-"""What of a URL's query must never be shown."""
+"""Parts of a URL's query that must never be shown."""
 _WORDS = {"QueryCanceled": "it was interrupted, or took longer than it may; ask for less, or give it more --seconds"}
 _INSERT_METRICS = """
 INSERT INTO metrics (trial_id, step, name, variant, condition, value)
@@ -63,7 +64,8 @@ class Postgres(Database):
             with self.readable_errors(), connection.begin():
                 off = [name for name in _DURABLE if connection.scalar(text(f"SHOW {name}")) == "off"]
             if off:
-                raise StorageError(f"{self.name}: {', '.join(off)} is off, so a commit may be lost; switch it on")
+                problem = f"{', '.join(off)} is off, so a commit may be lost; switch it on"
+                raise StorageError(f"{self.name}: {problem}")
         except StorageError:
             connection.close()
             raise
@@ -76,7 +78,7 @@ class Postgres(Database):
     def reader(self, seconds: float | None = None) -> PostgresReading:
         from psycopg.types.json import set_json_loads
 
-        connection = self.snapshot()  # what is read in one transaction is as of one moment, as it is in SQLite
+        connection = self.snapshot()  # a transaction reads one moment, as in SQLite
         if seconds is not None:
             with self.readable_errors(), connection.begin():
                 connection.execute(text(f"SET statement_timeout = {math.ceil(1000 * seconds)}"))
@@ -114,7 +116,7 @@ class Postgres(Database):
         return _WORDS.get(type(error).__name__, line)
 
     def is_away(self, error: BaseException) -> bool:
-        """Return whether the connection broke, or the server says to try again."""
+        """Return True if the connection broke, or the server says to try again."""
         import psycopg
 
         lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)

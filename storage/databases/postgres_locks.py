@@ -1,4 +1,4 @@
-"""Who runs which study of a PostgreSQL database, and who asked it to stop."""
+"""The processes that run the studies of a PostgreSQL database, and requests that they stop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AdvisoryLocks(StudyLocks):
     """A session's advisory locks: the server releases them when the connection ends, however."""
 
     def __init__(self, name: str) -> None:
-        """`name`: how errors call the database."""
+        """`name` is the database's in errors."""
         self._name = name
         self._sessions: set[int] = set()
         """Server processes of lost writing connections; one may still hold our locks."""
@@ -53,7 +53,8 @@ class AdvisoryLocks(StudyLocks):
         self._lock(connection, study_id, f"study {study!r}")
 
     def unlock(self, connection: Connection, study_id: int, study: str) -> None:
-        connection.execute(text("SELECT pg_advisory_unlock(:class, :study)"), {"class": _LOCK_CLASS, "study": study_id})
+        key = {"class": _LOCK_CLASS, "study": study_id}
+        connection.execute(text("SELECT pg_advisory_unlock(:class, :study)"), key)
 
     def lock_service(self, connection: Connection) -> None:
         self._lock(connection, _SERVICE, f"the service of {self._name}")
@@ -80,7 +81,8 @@ class AdvisoryLocks(StudyLocks):
     def check_idle(self, connection: Connection) -> None:
         holder = connection.execute(text(_ANY_HOLDER), {"class": _LOCK_CLASS}).first()
         if holder:
-            raise StudyError(f"{self._name}: study {holder[0]!r} is being run by {holder[1]}; stop it first")
+            problem = f"study {holder[0]!r} is being run by {holder[1]}"
+            raise StudyError(f"{self._name}: {problem}; stop it first")
 
 
 @final
@@ -88,15 +90,18 @@ class StopColumn(StopRequests):
     """`studies.stop_requested`."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
-        """`connect`: a new connection that writes."""
+        """`connect` makes a new connection that writes."""
         self._connect = connect
 
     def send(self, study_id: int) -> None:
         with self._connect() as connection, connection.begin():
-            connection.execute(update(studies).where(studies.c.id == study_id).values(stop_requested=True))
+            this = update(studies).where(studies.c.id == study_id)
+            connection.execute(this.values(stop_requested=True))
 
     def is_sent(self, connection: Connection, study_id: int) -> bool:
-        return bool(connection.scalar(select(studies.c.stop_requested).where(studies.c.id == study_id)))
+        this = select(studies.c.stop_requested).where(studies.c.id == study_id)
+        return bool(connection.scalar(this))
 
     def withdraw(self, connection: Connection, study_id: int) -> None:
-        connection.execute(update(studies).where(studies.c.id == study_id).values(stop_requested=False))
+        this = update(studies).where(studies.c.id == study_id)
+        connection.execute(this.values(stop_requested=False))

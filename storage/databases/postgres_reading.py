@@ -19,10 +19,11 @@ _READ_ALL_DATA = 140_000
 """The version of PostgreSQL that brought the role pg_read_all_data."""
 _ACTING = re.compile(
     r"""set_config|pg_(terminate|cancel)_backend|pg_(try_)?advisory|pg_notify|pg_logical|\blo_\w+|dblink"""
-    r"""|\w+_to_xml|ts_stat|ts_rewrite|\bU&["']""",  # the last line: what could spell or run the others unseen
+    # Functions that could spell or run the others unseen:
+    r"""|\w+_to_xml|ts_stat|ts_rewrite|\bU&["']""",
     re.IGNORECASE,
 )
-"""What acts although the transaction is read-only and the role may only read."""
+"""Functions with effects even in a read-only transaction of a role that may only read."""
 _TYPES: dict[int, pl.DataType] = {
     16: pl.Boolean(),
     17: pl.Binary(),
@@ -45,13 +46,14 @@ class PostgresReading(ReadingConnection):
     """A connection in read-only transactions, each of which sees one moment of the database."""
 
     def __init__(self, connection: Connection, name: str) -> None:
-        """`name`: how errors call the database."""
+        """`name` is the database's in errors."""
         super().__init__(connection)
         self._name = name
         self._driver = driver_of(connection)
 
     def close(self) -> None:
-        if self._driver.broken:  # SQLAlchemy would roll back first, and print a traceback as that fails
+        # SQLAlchemy would roll back first, and print a traceback as that fails.
+        if self._driver.broken:
             self.connection.invalidate()
         super().close()
 
@@ -61,8 +63,10 @@ class PostgresReading(ReadingConnection):
         if acting:
             raise StorageError(f"{self._name}: {acting[0]!r} is not allowed here; only SELECT is")
         driver = self._driver
-        if driver.pgconn.parameter_status(b"is_superuser") == b"on" and driver.info.server_version >= _READ_ALL_DATA:
-            self.connection.execute(text("SET LOCAL ROLE pg_read_all_data"))  # a superuser's SELECT can write files
+        is_superuser = driver.pgconn.parameter_status(b"is_superuser") == b"on"
+        if is_superuser and driver.info.server_version >= _READ_ALL_DATA:
+            # A superuser's SELECT can write files.
+            self.connection.execute(text("SET LOCAL ROLE pg_read_all_data"))
         cursor = driver.cursor("graft", binary=True)
         try:
             cursor.execute(sql.encode())
@@ -70,7 +74,8 @@ class PostgresReading(ReadingConnection):
             cursor.close()
             raise
         columns = cursor.description or ()
-        return Rows([c.name for c in columns], [_TYPES.get(c.type_code, pl.String()) for c in columns], cursor)
+        types = [_TYPES.get(column.type_code, pl.String()) for column in columns]
+        return Rows([column.name for column in columns], types, cursor)
 
     def moment(self) -> AbstractContextManager[None]:
         """Do nothing: each transaction reads as of one moment."""
@@ -86,9 +91,8 @@ class PostgresReading(ReadingConnection):
             pass
 
     def parameter(self, study_id: int, path: str) -> str:
-        value = f"(params ->> '{path}')"
-        found = self._kinds(study_id, f"params -> '{path}'")
-        return value + _cast(found)
+        kinds = self._kinds(study_id, f"params -> '{path}'")
+        return f"(params ->> '{path}'){_cast(kinds)}"
 
     def knob(self, study_id: int, path: str) -> str | None:
         steps = path.replace(".", ",")
@@ -103,7 +107,7 @@ class PostgresReading(ReadingConnection):
 
 
 def _cast(kinds: set[str]) -> str:
-    """Return a text of JSON becomes a number or a truth value where all of them are."""
+    """Return the SQL that makes a JSON text a number or a truth value if all values are."""
     return _CASTS.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
 
 

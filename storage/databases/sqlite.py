@@ -1,7 +1,8 @@
 """One file, one writer: SQLite with a write-ahead log that is synchronised at every commit.
 
-SQLite 3.7.0-3.51.2 can corrupt a write-ahead log when two connections write or checkpoint at the same instant, so one
-connection of one process writes, guarded by a lock on the file, and every other opens the file read-only.
+SQLite 3.7.0-3.51.2 can corrupt a write-ahead log when two connections write or checkpoint at the
+same instant, so one connection of one process writes, guarded by a lock on the file, and every
+other opens the file read-only.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ class FileLocks(StudyLocks):
         self._noted: list[str] = []
 
     def lock(self, connection: Connection, study_id: int, study: str) -> None:
-        """Note the study: `writer` took the lock."""
+        """Note the study; `writer` took the lock."""
         self._note([*(one for one in self._noted if one != f"study {study}"), f"study {study}"])
 
     def unlock(self, connection: Connection, study_id: int, study: str) -> None:
         self._note([one for one in self._noted if one != f"study {study}"])
 
     def lock_service(self, connection: Connection) -> None:
-        """Note it: `writer` took the lock."""
+        """Note the service; `writer` took the lock."""
         self._note([_SERVICE, *(one for one in self._noted if one != _SERVICE)])
 
     def service(self, connection: Connection) -> str | None:
@@ -112,12 +113,14 @@ class Sqlite(Database):
     """A file on a local disk."""
 
     def __init__(self, url: URL) -> None:
-        if not url.database or Path(url.database).name == ":memory:":  # a file of that name is not what anybody means
-            raise StorageError("storage sqlite:// needs a file that outlives the process; use sqlite:///FILE")
+        if not url.database or Path(url.database).name == ":memory:":
+            need = "needs a file that outlives the process"
+            raise StorageError(f"storage sqlite:// {need}; use sqlite:///FILE")
         try:
-            path = Path(url.database).resolve()  # SQLite keeps its log beside the file, not beside a link
+            path = Path(url.database).resolve()  # SQLite's log is beside the file, not a link
         except (OSError, RuntimeError):  # the second up to Python 3.12
-            raise StorageError(f"{url.database}: its symbolic links go in a circle; name a file") from None
+            problem = "its symbolic links go in a circle; name a file"
+            raise StorageError(f"{url.database}: {problem}") from None
         self._file = SqliteFile(path)
         self._lock = FileLock(self._file.path)
         self.name = str(self._file.path)
@@ -133,7 +136,8 @@ class Sqlite(Database):
             "sqlite://", creator=self._file.writer, poolclass=NullPool, json_serializer=canonical_json
         )
         # It takes the write lock at once, and lets table definitions be part of the transaction.
-        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        begin = "BEGIN IMMEDIATE"
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
         try:
             with self.readable_errors():
                 connection = engine.connect()
@@ -153,10 +157,12 @@ class Sqlite(Database):
         try:
             rescue = self._file.rescue(driver_of(connection))
         except (OSError, sqlite3.Error) as error:
-            raise StorageError(f"{loss} under this run, and what it held is lost: {self.explain(error)}") from error
+            lost = f"what it held is lost: {self.explain(error)}"
+            raise StorageError(f"{loss} under this run, and {lost}") from error
         self._file.remove_log()
-        is_there = self._file.path.parent.is_dir()
-        hint = f"`mv {rescue} {self.name}` puts it back" if is_there else "move it to where the database is to be"
+        hint = "move it to where the database is to be"
+        if self._file.path.parent.is_dir():
+            hint = f"`mv {rescue} {self.name}` puts it back"
         raise StorageError(
             f"{loss} under this run, which stops; all that it held is in {rescue}: {hint}, and the study can be resumed"
         )
@@ -184,19 +190,20 @@ class Sqlite(Database):
                 if "malformed" not in str(error):
                     raise
                 return [f"the file is damaged: {error}"]
-        pages = [line for (line,) in found if line != "ok"]
-        return [
-            *(f"the file is damaged: {' '.join(line.split())}" for line in pages),
-            *(f"a row of {table} refers to a row of {other} that is not there" for table, _, other, _ in orphans),
-        ]
+        faults = [f"the file is damaged: {' '.join(line.split())}" for (line,) in found if line != "ok"]
+        for table, _, other, _ in orphans:
+            faults.append(f"a row of {table} refers to a row of {other} that is not there")
+        return faults
 
     def copy_pages(self, target: Path) -> None:
         """Write the file of one moment to `target`, page by page, while others read and write."""
         self._file.check_exists()
         with closing(self._file.reader()) as old, closing(sqlite3.connect(target, isolation_level=None)) as new:
             old.execute("BEGIN")
-            if not old.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (VERSION_TABLE,)).fetchone():
-                raise StorageError(f"{self.name} is not a Graft database: it has no table {VERSION_TABLE}")
+            named = old.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (VERSION_TABLE,))
+            if not named.fetchone():
+                problem = f"it has no table {VERSION_TABLE}"
+                raise StorageError(f"{self.name} is not a Graft database: {problem}")
             old.backup(new, pages=_PAGES)
 
     def settle(self) -> None:

@@ -1,4 +1,4 @@
-"""The file of a SQLite database, its connections, and whether their file is still there."""
+"""The file of a SQLite database, its connections, and a check that it is still there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from storage.databases.file_lock import Identity
 
 _BUSY_SECONDS = 30.0
 _BESIDE = ("", "-wal", "-shm")
-"""The files of a database, by what follows its name: pages, the log of commits, the log's index."""
+"""Ends of the names of a database's files: pages, the log of commits, the log's index."""
 _NETWORK = re.compile(r"(fuse\.)?(afs|beegfs|ceph|cifs|glusterfs|gpfs|lustre|nfs4?|ocfs2|orangefs|s3fs|sshfs|smb\w*)")
 _SETTINGS = (
     "PRAGMA synchronous=FULL",  # NORMAL can lose a committed trial when the power fails
@@ -30,7 +30,7 @@ _SETTINGS = (
 
 @final
 class SqliteFile:
-    """A file on a local disk: whether it may be used, and connections to it."""
+    """A file on a local disk: checks of its place, and connections to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,7 +41,8 @@ class SqliteFile:
     def check_exists(self) -> None:
         """Raise StorageError if there is no such file, or its folder cannot hold one."""
         if not self.path.exists():
-            raise StorageError(f"{self.path}: there is no such database; `search launch` creates one")
+            problem = "there is no such database; `search launch` creates one"
+            raise StorageError(f"{self.path}: {problem}")
         self.check_folder()
 
     def check_folder(self) -> None:
@@ -55,13 +56,14 @@ class SqliteFile:
             raise StorageError(f"{self.path}: the folder {folder} does not exist")
         kind = filesystem_of(folder)
         if _NETWORK.fullmatch(kind or ""):
-            raise StorageError(f"{self.path} is on a network file system ({kind}); use a local disk, or PostgreSQL")
+            repair = "use a local disk, or PostgreSQL"
+            raise StorageError(f"{self.path} is on a network file system ({kind}); {repair}")
 
     def writer(self) -> sqlite3.Connection:
         """Return a connection that writes, durably; the file is made if there is none.
 
-        The caller holds the lock. Raises StorageError for a file of several names: SQLite would look for its
-        log beside another one.
+        The caller holds the lock. Raises StorageError for a file of several names: SQLite would
+        look for its log beside another one.
         """
         names = self.path.stat().st_nlink
         if names > 1:
@@ -70,11 +72,13 @@ class SqliteFile:
                 f"keep one name: `find / -xdev -samefile {self.path}` lists them"
             )
         if self.path in mount_points():
-            raise StorageError(f"{self.path} is mounted by itself, without its log; mount its folder instead")
+            problem = "is mounted by itself, without its log; mount its folder instead"
+            raise StorageError(f"{self.path} {problem}")
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         if mode != "wal":
-            raise StorageError(f"{self.path}: this file system cannot hold a write-ahead log; use a local disk")
+            problem = "this file system cannot hold a write-ahead log; use a local disk"
+            raise StorageError(f"{self.path}: {problem}")
         for setting in _SETTINGS:
             connection.execute(setting)
         connection.execute("SELECT count(*) FROM sqlite_master")  # opens the log, too
@@ -91,14 +95,14 @@ class SqliteFile:
         return connection
 
     def is_open(self, identity: Identity | None) -> bool:
-        """Return whether it is this file that the writing connection has open."""
+        """Return True if the writing connection has this file open."""
         return self._opened.get(self.path) == identity
 
     def loss(self) -> str | None:
-        """Return what happened to the files under the writing connection, in words; None while they are in place.
+        """Return what happened to the writing connection's files, in words; None if nothing.
 
-        The log counts as the file does: until its pages are moved to the file, commits are in it alone. SQLite itself
-        notices neither in this mode, and goes on writing to files that have no name any more.
+        The log counts as the file does: until its pages are moved to the file, commits are in it
+        alone. SQLite itself notices neither in this mode, and goes on writing to nameless files.
         """
         for path in self._files[:2]:
             found = Identity.at(path)
@@ -107,11 +111,11 @@ class SqliteFile:
         return None
 
     def rescue(self, connection: sqlite3.Connection) -> Path:
-        """Write all that the connection sees, committed, to a new file beside this one, which is a database like it.
+        """Write all that the connection sees, committed, to a new database beside this one.
 
-        The new file is on the disk when this returns, before its name is told. Where the folder is gone, too, it goes
-        into a new one among temporary files, which nobody else may read. Raises OSError or sqlite3.Error if it cannot
-        be written.
+        The new file is on the disk on return. Without the folder, it goes into a new one among
+        temporary files, which nobody else may read. Raises OSError or sqlite3.Error if it cannot be
+        written.
         """
         folder = self.path.parent if self.path.parent.is_dir() else Path(tempfile.mkdtemp(prefix="graft-rescue-"))
         names = (folder / f"{self.path.name}.rescue{number or ''}" for number in count())
@@ -120,7 +124,7 @@ class SqliteFile:
         try:
             with closing(sqlite3.connect(part, isolation_level=None)) as new:
                 connection.backup(new)
-                new.execute("PRAGMA journal_mode=DELETE")  # readable also where nothing can be written
+                new.execute("PRAGMA journal_mode=DELETE")  # readable even without writing
             synchronise(part)
             os.replace(part, target)
             synchronise(folder)
@@ -143,11 +147,12 @@ class SqliteFile:
 
 
 def mount_points(mounts: Path = Path("/proc/self/mountinfo")) -> set[Path]:
-    """Return where file systems, folders and files are mounted; empty without a mount table."""
+    """Return the mount points of file systems, folders and files; empty without a mount table."""
     if not mounts.exists():
         return set()
-    escaped = (line.split()[4] for line in mounts.read_text().splitlines())
-    return {Path(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)) for path in escaped}
+    escaped = [line.split()[4] for line in mounts.read_text().splitlines()]
+    octal = re.compile(r"\\([0-7]{3})")
+    return {Path(octal.sub(lambda found: chr(int(found[1], 8)), path)) for path in escaped}
 
 
 def filesystem_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:

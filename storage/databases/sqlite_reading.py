@@ -1,4 +1,4 @@
-"""Reading a SQLite file: SELECTs and nothing else, each for so many seconds."""
+"""Reading a SQLite file: SELECTs and nothing else, with a limit in seconds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sqlalchemy import Connection
 from storage.databases.database import ReadingConnection, Rows
 
 LARGEST_VALUE = 1 << 26
-"""Bytes of a value that a reader takes or makes; a configuration has thousands."""
+"""The most bytes of a value that a reader takes or makes; a configuration has thousands."""
 _OPERATIONS = 100_000
-"""SQLite's own operations, a few milliseconds of them, between looks at the clock and at Ctrl-C."""
+"""SQLite's own operations, a few milliseconds of them, between looks at the clock and Ctrl-C."""
 _ACTING = ("load_extension", "fts3_tokenizer")
 _DOTTED_KEY = re.compile(r"""(->>?\s*)'([^'"$\[][^'"]*\.[^'"]*)'""")
-"""`-> 'model.width'`: a key, to PostgreSQL and newer versions of SQLite; to SQLite 3.40 the path $.model.width."""
+"""`-> 'model.width'`: a key to PostgreSQL and newer SQLite, a path to SQLite 3.40."""
 _INTROSPECTION = ("table_info", "table_list", "index_list", "index_info", "foreign_key_list")
 
 
@@ -63,7 +63,8 @@ class SqliteReading(ReadingConnection):
 
     def knob(self, study_id: int, path: str) -> str | None:
         steps = "".join(f'."{step}"' for step in path.split("."))
-        in_config = (f"""json_extract(config, '${where}')""" for where in (f'{steps}."name"', steps))
+        paths = (f'{steps}."name"', steps)
+        in_config = (f"""json_extract(config, '${path}')""" for path in paths)
         value = f"coalesce({', '.join([self.parameter(study_id, path), *in_config])})"
         known = f"SELECT 1 FROM trials WHERE study_id = {study_id} AND {value} IS NOT NULL LIMIT 1"
         return value if self.connection.exec_driver_sql(known).first() else None
@@ -77,7 +78,7 @@ def driver_of(connection: Connection) -> sqlite3.Connection:
 
 
 def _authorize_reading(action: int, first: str | None, second: str | None, *more: Any) -> int:
-    """Allow what a SELECT does. ATTACH, VACUUM INTO and most PRAGMAs could touch other files."""
+    """Allow SELECTs only. ATTACH, VACUUM INTO and most PRAGMAs could touch other files."""
     reading = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
     if action == sqlite3.SQLITE_FUNCTION and second in _ACTING:
         return sqlite3.SQLITE_DENY

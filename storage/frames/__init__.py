@@ -30,10 +30,7 @@ from storage.tokens import Token
 
 
 def open_reader(url: str, seconds: float | None = None) -> Reader:
-    """Return the reading end of a database; raises StorageError if there is none, or it is not one of this program's.
-
-    `seconds`: how long the database may work on one answer; None: as long as it takes.
-    """
+    """Return a database's reader, with a limit of `seconds`; StorageError if it is not Graft's."""
     database = find_database(url)
     reader = Reader(database, database.reader(seconds))
     try:
@@ -75,10 +72,12 @@ class Reader:
 
     def study(self, name: str) -> StudyReader:
         """Return the reader of a study, with its row as of now; StudyError with the choices."""
-        known = self._answers.read(f"SELECT {', '.join(STUDIES)} FROM studies WHERE name = {quote(name)}", STUDIES)
+        these = f"SELECT {', '.join(STUDIES)} FROM studies WHERE name = {quote(name)}"
+        known = self._answers.read(these, STUDIES)
         if known.is_empty():
             names = ", ".join(self.studies()["name"])
-            raise StudyError(f"study {name!r} does not exist; {f'there are {names}' if names else 'there is none yet'}")
+            there = f"there are {names}" if names else "there is none yet"
+            raise StudyError(f"study {name!r} does not exist; {there}")
         return StudyReader(self._answers, known.row(0, named=True))
 
     def queue(self) -> list[QueueEntry]:
@@ -87,12 +86,12 @@ class Reader:
             return read_entries(connection)
 
     def service(self) -> str | None:
-        """Return the process that holds the lock of the database's service; None: there is none."""
+        """Return the process that holds the lock of the database's service, or None."""
         with self._answers.transaction() as connection:
             return self.database.locks.service(connection)
 
     def tokens(self) -> list[Token]:
-        """Return the tokens of the service, the oldest first, those that were revoked too."""
+        """Return the tokens of the service, the oldest first, revoked ones included."""
         with self._answers.transaction() as connection:
             return tokens.read(connection)
 
@@ -104,8 +103,7 @@ class Reader:
     def find_token(self, digest: str) -> Token | None:
         """Return the token of a digest, if it was not revoked and has not expired.
 
-        A revocation counts from its request on: the process that may write the database may be a launch, which takes
-        in no requests.
+        A revocation counts from its request on, even if no process takes that in yet.
         """
         mailbox, revoked = self.database.mailbox, set[str]()
         with self._answers.transaction() as connection:
@@ -117,10 +115,10 @@ class Reader:
             return tokens.find(connection, digest, revoked)
 
     def query(self, sql: str) -> pl.DataFrame:
-        """Return the answer to one SELECT of the user's; StorageError with the database's words if it is refused.
+        """Return the answer to one SELECT of the user's; StorageError if refused or too large.
 
-        PostgreSQL gives the types. SQLite's come from the values; a column without any has the type of the trials' or
-        metrics' column of that name, else text. StorageError also for an answer that is too large.
+        PostgreSQL gives the types. SQLite's come from the values; a column without any has the type
+        of the trials' or metrics' column of that name, else text.
         """
         return self._answers.infer(sql)
 

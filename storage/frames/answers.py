@@ -1,4 +1,4 @@
-"""What one reading connection answers, as Polars frames."""
+"""The answers of one reading connection, as Polars frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storage.frames.columns import Schema, build_frame, infer_type, transpose
 BATCH = 5_000
 """Rows that are read, and turned into columns, at once."""
 _CHUNK = 100_000
-"""Most rows fetched at once: tuples of Python objects take twenty times the room of a frame."""
+"""The most rows fetched at once: Python's tuples take twenty times the room of a frame."""
 LARGEST_ANSWER = 1 << 30
 """Bytes of a query's answer while it is fetched."""
 _VALUE = 64
@@ -42,7 +42,8 @@ class Answers:
     @contextmanager
     def moment(self) -> Generator[None]:
         """Read everything inside the block as of one moment, whatever is written meanwhile."""
-        with self.database.readable_errors(), self.reading.connection.begin(), self.reading.moment():
+        connection = self.reading.connection
+        with self.database.readable_errors(), connection.begin(), self.reading.moment():
             yield
 
     def read(self, sql: str, schema: Schema) -> pl.DataFrame:
@@ -50,24 +51,25 @@ class Answers:
         return pl.concat(list(self.batches(sql, schema, BATCH)))
 
     def batches(self, sql: str, schema: Schema, rows: int) -> Iterator[pl.DataFrame]:
-        """Yield the same, so many rows at a time; at least one frame."""
+        """Yield the answer to a SELECT, so many rows at a time; at least one frame."""
         with ExitStack() as stack:
             answer = stack.enter_context(self._select(sql))
             try:
                 yield pl.DataFrame(schema=schema)
                 while chunk := answer.cursor.fetchmany(rows):
                     yield build_frame(schema, transpose(chunk, len(schema)))
-            except GeneratorExit:  # nobody reads on, and the connection may be closed by now
+            except GeneratorExit:  # no reader any more, and the connection may be closed by now
                 with suppress(Exception):
                     stack.close()
                 raise
 
     def infer(self, sql: str) -> pl.DataFrame:
-        """Return the answer to one SELECT of the user's, as `Reader.query` says."""
+        """Return the answer to one SELECT of the user's, as `Reader.query` does."""
         with self._select(sql) as answer:
             values = transpose(_fetch(answer) if answer.names else [], len(answer.names))
         if len(set(answer.names)) < len(answer.names):
-            raise StorageError(f"two columns of the answer have one name ({', '.join(answer.names)}); use AS")
+            names = ", ".join(answer.names)
+            raise StorageError(f"two columns of the answer have one name ({names}); use AS")
         columns = zip(answer.names, answer.types, values, strict=True)
         schema = {name: known or infer_type(name, column) for name, known, column in columns}
         return build_frame(schema, values)
@@ -92,7 +94,7 @@ def quote(value: str) -> str:
 
 
 def _fetch(answer: Rows) -> list[tuple[Any, ...]]:
-    """Return all rows of an answer, few at a time where they are large."""
+    """Return all rows of an answer, few at a time if they are large."""
     fetched: list[tuple[Any, ...]] = []
     taken, count = 0, 1
     while rows := answer.cursor.fetchmany(count):
@@ -100,8 +102,7 @@ def _fetch(answer: Rows) -> list[tuple[Any, ...]]:
         for value in itertools.chain.from_iterable(rows):
             taken += _VALUE + (len(value) if isinstance(value, str | bytes) else 0)
         if taken > LARGEST_ANSWER:
-            raise StorageError(
-                f"the answer has more than {LARGEST_ANSWER >> 20:,} MiB; add a LIMIT, or use `search export`"
-            )
+            most = f"more than {LARGEST_ANSWER >> 20:,} MiB"
+            raise StorageError(f"the answer has {most}; add a LIMIT, or use `search export`")
         count = max(1, min(_CHUNK, len(fetched) * (LARGEST_ANSWER >> 4) // taken))
     return fetched

@@ -1,4 +1,4 @@
-"""The non-linearities that the trials of one study learned, as they are read."""
+"""The non-linearities that the trials of one study learned, read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = "architectures.id, number, architectures.task, component, low, high, 
 @final
 @dataclass(frozen=True)
 class LearnedArchitectures:
-    """Reads those of one study."""
+    """Reads the learned non-linearities of one study."""
 
     _answers: Answers
     _study_id: int
@@ -29,40 +29,40 @@ class LearnedArchitectures:
     def read(self) -> pl.DataFrame:
         """Return all of them, by task, component and number; columns ARCHITECTURES.
 
-        `knots` are values at evenly spaced points from `low` to `high`, both included; `objective` is the trial's.
+        `knots` are values at evenly spaced points from `low` to `high`; `objective` is the trial's.
         """
         return self._read(f"SELECT {_COLUMNS} FROM {self._learned}")
 
     def read_best(self, most: int, directions: Mapping[str, Direction]) -> pl.DataFrame:
-        """Return the architectures of each task's and component's `most` best trials, as `read` does.
-
-        `directions`: task -> direction, of a transfer whose tasks do not share the study's.
-        """
-        rising = ", ".join(quote(task) for task, direction in directions.items() if direction == "maximize") or "NULL"
-        is_rising = f"architectures.task IN ({rising})" if directions else f"'maximize' = '{self._direction}'"
+        """Return those of each task's and component's `most` best trials; `directions` by task."""
+        rising = [quote(task) for task, one in directions.items() if one == "maximize"]
+        is_rising = f"'maximize' = '{self._direction}'"
+        if directions:
+            is_rising = f"architectures.task IN ({', '.join(rising) or 'NULL'})"
         loss = f"CASE WHEN {is_rising} THEN -objective ELSE objective END"
-        place = f"row_number() OVER (PARTITION BY architectures.task, component ORDER BY {loss} NULLS LAST, number)"
+        groups = "PARTITION BY architectures.task, component"
+        place = f"row_number() OVER ({groups} ORDER BY {loss} NULLS LAST, number)"
         ranked = f"SELECT architectures.id, {place} AS place FROM {self._learned}"
-        best = f"architectures.id IN (SELECT id FROM ({ranked}) AS ranked WHERE place <= {int(most)})"
+        kept = f"SELECT id FROM ({ranked}) AS ranked WHERE place <= {int(most)}"
+        best = f"architectures.id IN ({kept})"
         return self._read(f"SELECT {_COLUMNS} FROM {self._learned} AND {best}")
 
     def count(self) -> int:
         """Return how many there are."""
-        return self._answers.read(f"SELECT count(*) FROM architectures WHERE {self._is_mine}", {"n": pl.Int64()}).item()
+        sql = f"SELECT count(*) FROM architectures WHERE {self._is_mine}"
+        return self._answers.read(sql, {"n": pl.Int64()}).item()
 
     def exist(self) -> bool:
-        """Return whether there are any."""
+        """Return True if there are any."""
         sql = f"SELECT id FROM architectures WHERE {self._is_mine} LIMIT 1"
         return self._answers.read(sql, {"id": pl.Int64()}).height > 0
 
     @property
     def _learned(self) -> str:
-        """SQL for architectures with their trials, of which an index has all that is needed: no configuration is read.
-
-        SQLite joins in this order.
-        """
+        """SQL for architectures with their trials, joined in this order, from an index alone."""
         same = f"architectures.trial_id = trials.number + {trial_id(self._study_id, 0)}"
-        return f"trials CROSS JOIN architectures WHERE trials.study_id = {self._study_id} AND {same}"
+        own = f"trials.study_id = {self._study_id}"
+        return f"trials CROSS JOIN architectures WHERE {own} AND {same}"
 
     @property
     def _is_mine(self) -> str:

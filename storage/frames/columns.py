@@ -28,14 +28,11 @@ def _schema(table: Table) -> Schema:
 
 
 STUDIES: Schema = {name: kind for name, kind in _schema(studies).items() if name != "data"}
-"""Without `data`, which names each file of a folder (`StudyReader.data`)."""
+"""All columns but `data`, which names each file of a folder (`StudyReader.data`)."""
 TRIALS: Schema = _schema(trials)
 JSON_COLUMNS = tuple(column.name for column in trials.columns if isinstance(column.type, JSON))
-"""The columns of TRIALS that are JSON texts."""
 WORKERS: Schema = _schema(workers)
-REQUIRED = {
-    table.name: frozenset(column.name for column in table.columns if not column.nullable) for table in (trials, workers)
-}
+REQUIRED = {one.name: frozenset(c.name for c in one.columns if not c.nullable) for one in (trials, workers)}
 """Table -> its columns that are never null."""
 SOURCES: Schema = _schema(sources)
 """`plugins` is a JSON text."""
@@ -44,25 +41,21 @@ CHANGES: Schema = _schema(changes)
 CLAIM_EVENTS: Schema = _schema(claim_events)
 """`claims` is a JSON text."""
 REVEALS: Schema = _schema(reveals)
-TRIAL_NOTES: Schema = {name: kind for name, kind in _schema(trial_notes).items() if name != "study_id"}
+_NOTES = _schema(trial_notes)
+TRIAL_NOTES: Schema = {name: kind for name, kind in _NOTES.items() if name != "study_id"}
 FINGERPRINTS: Schema = _schema(fingerprints)
 """`sources` is a JSON text."""
 POINTS: Schema = {
     "step": pl.Int64(),
-    "name": pl.String(),
-    "variant": pl.String(),
-    "condition": pl.String(),
+    **dict.fromkeys(("name", "variant", "condition"), pl.String()),
     "value": pl.Float64(),
 }
 """The metrics of one trial."""
 METRICS: Schema = {"number": pl.Int64(), **POINTS}
 ARCHITECTURES: Schema = {
-    "id": pl.Int64(),
-    "number": pl.Int64(),
-    "task": pl.String(),
-    "component": pl.String(),
-    "low": pl.Float64(),
-    "high": pl.Float64(),
+    **dict.fromkeys(("id", "number"), pl.Int64()),
+    **dict.fromkeys(("task", "component"), pl.String()),
+    **dict.fromkeys(("low", "high"), pl.Float64()),
     "knots": pl.List(pl.Float64()),
     "objective": pl.Float64(),
 }
@@ -75,9 +68,8 @@ def transpose(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]
 
 def build_frame(schema: Schema, columns: Sequence[Sequence[Any]]) -> pl.DataFrame:
     """Return a frame of the driver's values."""
-    return pl.DataFrame(
-        [_series(name, dtype, values) for (name, dtype), values in zip(schema.items(), columns, strict=True)]
-    )
+    parts = zip(schema.items(), columns, strict=True)
+    return pl.DataFrame([_series(name, dtype, values) for (name, dtype), values in parts])
 
 
 def _series(name: str, dtype: pl.DataType, values: Sequence[Any]) -> pl.Series:

@@ -1,4 +1,4 @@
-"""Paths of a space in a user's SQL over trials: `optimizer.learning_rate > 1e-3`, `params.task.length`.
+"""Paths of a space in a user's SQL over trials: `optimizer.learning_rate > 1e-3`.
 
 The words `starred`, `tags` and `note` stand for what people said of a trial.
 """
@@ -25,10 +25,7 @@ _PATH = re.compile(
 
 
 def spell_paths(answers: Answers, study_id: int, sql: str) -> str:
-    """Return the SQL with paths and words of notes spelled out; texts in quotes stay as they are.
-
-    Raises StudyError for a path that no trial of the study has.
-    """
+    """Return the SQL with paths and words of notes spelled out; StudyError for an unknown path."""
 
     def spell(match: re.Match[str]) -> str:
         if match["said"]:

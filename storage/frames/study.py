@@ -65,7 +65,7 @@ class StudyReader:
             return find_best(connection, self._id, self.row["direction"])
 
     def holder(self) -> str | None:
-        """Return the process that holds the study's lock, whatever its state says; None: none."""
+        """Return the process that holds the study's lock, whatever its state says, or None."""
         with self._answers.transaction() as connection:
             return self._answers.database.locks.holder(connection, self._id, self.row["name"])
 
@@ -76,15 +76,16 @@ class StudyReader:
         top: int | None = None,
         columns: Sequence[str] = tuple(TRIALS),
     ) -> pl.DataFrame:
-        """Return the trials, by number; columns TRIALS or a choice of them (`config` is most of a trial's size).
+        """Return the trials, by number; columns TRIALS or some of them (`config` is the largest).
 
-        `where` is an SQL condition and `sort` an SQL ORDER BY over the columns of trials, where `params.<dotted path>`
-        stands for a sampled value, and the path alone for what a trial has there, drawn or not:
-        `objective < 0.1 AND optimizer.learning_rate > 1e-3`, `steps DESC`. NULL sorts last. `top` keeps the first rows.
+        `where` is an SQL condition and `sort` an SQL ORDER BY over the columns of trials, with
+        `params.<dotted path>` for a sampled value, and the path alone for a trial's value, drawn or
+        not: `objective < 0.1 AND optimizer.learning_rate > 1e-3`, `steps DESC`. NULL sorts last.
+        `top` keeps the first rows.
 
-        `sort="objective"` puts the best trial first whatever the study's direction, and so does `second_objective`;
-        `objective ASC` and `objective DESC` are plain SQL. `top` with `sort="objective"`, or without `sort`, leaves out
-        trials that break a constraint.
+        `sort="objective"` puts the best trial first whatever the study's direction, and so does
+        `second_objective`; `objective ASC` and `objective DESC` are plain SQL. `top` with
+        `sort="objective"`, or without `sort`, leaves out trials that break a constraint.
         """
         return pl.concat(list(self.trial_batches(where, sort, top, columns)))
 
@@ -102,8 +103,8 @@ class StudyReader:
             sort = "objective"
             condition += " AND feasible IS NOT FALSE"
         limit = f" LIMIT {int(top)}" if top is not None else ""
-        # Told to order by number, SQLite reads a whole study in that order however few trials the condition leaves; but
-        # told to order by id, which is the same, it would sort a whole study where there is none. The index by
+        # By number, SQLite reads a whole study however few trials the condition leaves; by id,
+        # which is the same order, it sorts a whole study without a condition. The index by
         # objectives has equal ones by number.
         last = "id" if where and not is_ranking else "number"
         schema = {name: TRIALS[name] for name in columns}
@@ -115,36 +116,32 @@ class StudyReader:
     ) -> pl.DataFrame:
         """Return at most `rows` of the trials that `trials` gives, by number or by `sort`.
 
-        `after`: by number, that of the last trial before the page, -1 for the first page; by `sort`, how many trials
-        come before the page.
+        `after`: the last number before the page, or -1; by `sort`, the number of trials before it.
         """
         condition = self._spell_condition(where)
         if sort:
-            position = f" ORDER BY {self._spell_order(sort)}id LIMIT {int(rows)} OFFSET {int(after)}"
+            order = self._spell_order(sort)
+            position = f" ORDER BY {order}id LIMIT {int(rows)} OFFSET {int(after)}"
         else:
             position = f" AND number > {int(after)} ORDER BY number LIMIT {int(rows)}"
         schema = {name: TRIALS[name] for name in columns}
         return self._answers.read(f"{self._choose(columns)}{condition}{position}", schema)
 
     def numbers(self, where: str | None = None, sort: str | None = None) -> pl.Series:
-        """Return the numbers of the trials that `trials` gives, in its order: how many fit and a page of them at once.
+        """Return the numbers of the trials that `trials` gives, in its order.
 
-        A condition on a path makes the database read every trial, so that to count them apart would take twice as long.
+        So many fit: a condition on a path has every trial read, and counting them apart would, too.
         """
         condition, order = self._spell_condition(where), self._spell_order(sort)
         sql = f"{self._choose(['number'])}{condition} ORDER BY {order}number"
         return self._answers.read(sql, {"number": pl.Int64()})["number"]
 
     def values(self, expression: str, where: str | None = None) -> pl.DataFrame:
-        """Return the columns value and objective: an SQL expression over each trial with an objective, in no order.
-
-        Columns and paths in it, and `where`, are as in `trials`.
-        """
+        """Return value, an SQL expression as in `trials`, and objective of each trial with one."""
         spelled = spell_paths(self._answers, self._id, expression)
         condition = self._spell_condition(where)
-        return self._answers.infer(
-            f"{self._choose([f'({spelled}) AS value', 'objective'])} AND objective IS NOT NULL{condition}"
-        )
+        columns = self._choose([f"({spelled}) AS value", "objective"])
+        return self._answers.infer(f"{columns} AND objective IS NOT NULL{condition}")
 
     def scores(self) -> pl.DataFrame:
         """Return number and objective of the feasible trials that have one, in no order."""
@@ -153,21 +150,18 @@ class StudyReader:
         return self._answers.read(f"{self._choose(tuple(schema))} AND {has_score}", schema)
 
     def contenders(self) -> pl.DataFrame:
-        """Return number, objective and second_objective of the trials on the Pareto front of a study of two objectives.
-
-        The trials are feasible and have both; left out are those that another one beats in both.
-        """
-        falls, wanted = self.row["direction"] == "minimize", "min"
-        if not str(self.row["second_objective"]).startswith("minimize"):
-            wanted = "max"
+        """Return number, objective and second_objective of feasible trials on the Pareto front."""
+        falls = self.row["direction"] == "minimize"
+        best = "min" if str(self.row["second_objective"]).startswith("minimize") else "max"
         # From the best objective on, a trial of the front is the best so far in the second one.
         order = "objective, number" if falls else "objective DESC, number DESC"
-        leading = f"{wanted}(second_objective) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) AS best_so_far"
+        window = f"OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
+        leading = f"{best}(second_objective) {window} AS best_so_far"
         schema = {name: TRIALS[name] for name in ("number", "objective", "second_objective")}
         both = "objective IS NOT NULL AND second_objective IS NOT NULL AND feasible IS NOT FALSE"
         ranked = f"{self._choose([*schema, leading])} AND {both}"
-        sql = f"SELECT {', '.join(schema)} FROM ({ranked}) AS ranked WHERE second_objective = best_so_far"
-        return self._answers.read(sql, schema)
+        chosen = f"SELECT {', '.join(schema)} FROM ({ranked}) AS ranked"
+        return self._answers.read(f"{chosen} WHERE second_objective = best_so_far", schema)
 
     def metrics(self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS) -> pl.DataFrame:
         """Return trials' metrics by number, step and name; columns METRICS. `names` None: all."""
@@ -198,13 +192,12 @@ class StudyReader:
     def workers(self) -> pl.DataFrame:
         """Return the workers that trained for the study, in all its launches; columns WORKERS.
 
-        `steps` are optimizer steps of a worker's lanes, `room` what they would have been with none free: the sums over
-        workers are the study's lane utilisation.
+        `steps` are of its lanes, `room` the same without a free one: their sums give utilisation.
         """
         return self._read_table("workers", WORKERS, "id")
 
     def count_steps(self) -> tuple[int, int]:
-        """Return the model-steps of all launches, and what they would be with no lane free."""
+        """Return the model-steps of all launches, and those without a free lane."""
         counts = self.workers()
         return int(counts["steps"].sum()), int(counts["room"].sum())
 
@@ -213,11 +206,7 @@ class StudyReader:
         return self._read_table("sources", SOURCES, "bundle, module")
 
     def bundles(self, digests: Collection[str] = ()) -> tuple[Bundle, ...]:
-        """Return the study's plug-ins from outside; in place of a bundle, an earlier version whose digest is among
-        these.
-
-        Raises StorageError for a file that is not what was stored.
-        """
+        """Return the outside plug-ins, in versions of these `digests`; RowError for edited ones."""
         return tuple(sources.choose(self.stored_bundles(), digests))
 
     def stored_bundles(self) -> list[StoredBundle]:
@@ -225,22 +214,20 @@ class StudyReader:
         return list(sources.read(self.sources().iter_rows(named=True)))
 
     def data(self) -> Mapping[str, Sequence[Data]] | None:
-        """Return the files that its trials read, by the names that the space has for them: all versions, the last one
-        in use.
-
-        None where a Graft launched it that did not note them. Raises RowError for what is no such JSON.
-        """
-        text = self._answers.read(f"SELECT data FROM studies WHERE id = {self._id}", {"data": pl.String()}).item()
+        """Return name -> versions of the trials' files; None if unknown, RowError if edited."""
+        sql = f"SELECT data FROM studies WHERE id = {self._id}"
+        text = self._answers.read(sql, {"data": pl.String()}).item()
         if text is None:
             return None
         try:
-            found = json.loads(text).items()
-            return {name: [Data.from_json(version) for version in versions] for name, versions in found}
+            found: dict[str, Any] = json.loads(text)
+            return {name: [Data.from_json(one) for one in own] for name, own in found.items()}
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise RowError(f"the data of study {self.row['name']} is not what Graft writes there") from None
+            name = self.row["name"]
+            raise RowError(f"the data of study {name} is not what Graft writes there") from None
 
     def fingerprints(self) -> pl.DataFrame:
-        """Return what determined the trials' numbers, by fingerprint; columns FINGERPRINTS."""
+        """Return the conditions of the trials' numbers, by fingerprint; columns FINGERPRINTS."""
         return self._read_table("fingerprints", FINGERPRINTS, "number")
 
     def changes(self) -> pl.DataFrame:
@@ -248,11 +235,11 @@ class StudyReader:
         return self._read_table("changes", CHANGES, "number")
 
     def claim_events(self) -> pl.DataFrame:
-        """Return when claims were locked, edited, seen before the end; columns CLAIM_EVENTS."""
+        """Return the locks, edits and looks of claims; columns CLAIM_EVENTS."""
         return self._read_table("claim_events", CLAIM_EVENTS, "number")
 
     def reveals(self) -> pl.DataFrame:
-        """Return when the study's test results were opened, and by whom; columns REVEALS."""
+        """Return the openings of the study's test results, and by whom; columns REVEALS."""
         return self._read_table("reveals", REVEALS, "number")
 
     def trial_notes(self) -> pl.DataFrame:
@@ -263,11 +250,13 @@ class StudyReader:
         """Return metrics on test sets, columns METRICS; None before the study is revealed."""
         if self.reveals().is_empty():
             return None
+        mine = f"study_id = {self._id} ORDER BY number, step"
         kept = self._answers.read(
-            f"SELECT number, step, sealed FROM test_results WHERE study_id = {self._id} ORDER BY number, step",
+            f"SELECT number, step, sealed FROM test_results WHERE {mine}",
             {"number": pl.Int64(), "step": pl.Int64(), "sealed": pl.String()},
         )
-        rows = [(number, step, *metric) for number, step, sealed in kept.iter_rows() for metric in unseal(sealed)]
+        found = ((number, step, unseal(sealed)) for number, step, sealed in kept.iter_rows())
+        rows = [(number, step, *metric) for number, step, own in found for metric in own]
         return pl.DataFrame(rows, schema=METRICS, orient="row")
 
     @property
@@ -279,8 +268,8 @@ class StudyReader:
         return f"SELECT {', '.join(columns)} FROM trials WHERE study_id = {self._id}"
 
     def _read_table(self, table: str, schema: Schema, order: str) -> pl.DataFrame:
-        mine = f"study_id = {self._id}"
-        return self._answers.read(f"SELECT {', '.join(schema)} FROM {table} WHERE {mine} ORDER BY {order}", schema)
+        mine = f"FROM {table} WHERE study_id = {self._id} ORDER BY {order}"
+        return self._answers.read(f"SELECT {', '.join(schema)} {mine}", schema)
 
     def _spell_condition(self, where: str | None) -> str:
         return f" AND ({spell_paths(self._answers, self._id, where)}\n)" if where else ""
@@ -300,5 +289,5 @@ class StudyReader:
 
 
 def _bare(sort: str) -> str:
-    """Return an ORDER BY stripped and in lower case: a column's name where it names one alone."""
+    """Return an ORDER BY stripped and in lower case, a column's name if it names one alone."""
     return sort.strip().lower()

@@ -1,4 +1,4 @@
-"""Schema versions: which one a database has, and the way up to this code's."""
+"""Schema versions: that of a database, and the way up to this code's."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ _LOCK = 7_215_902
 
 
 def upgrade(connection: Connection, database: Database) -> None:
-    """Bring the database to VERSION, inside the caller's transaction.
-
-    Raises StorageError if it is newer than this code, StudyError if it is older and a study is being run.
-    """
+    """Bring the database to VERSION; StorageError if it is newer, StudyError if a study runs."""
     if is_older(connection):
         database.locks.check_idle(connection)
-    if connection.dialect.name == "postgresql":  # two first launches at one instant: one makes the tables
+    # Of two first launches at one instant, one makes the tables.
+    if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
     found = version_of(connection)
     _refuse_newer(found, database.name)
     if found is None:
-        # The tables as the migrations would leave them, in a tenth of their time. Unchecked, so that
-        # another program's table of one of these names is an error, as in a migration.
+        # The tables as the migrations would leave them, in a tenth of their time. Unchecked, so
+        # that another program's table of one of these names is an error, as in a migration.
         metadata.create_all(connection, checkfirst=False)
-        connection.execute(text(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
+        column = "version_num VARCHAR(32) NOT NULL PRIMARY KEY"
+        connection.execute(text(f"CREATE TABLE {VERSION_TABLE} ({column})"))
         connection.execute(text(f"INSERT INTO {VERSION_TABLE} VALUES ('{VERSION}')"))
     elif found != VERSION:
         from alembic import command  # a fifth of a second that an up-to-date database need not pay
@@ -49,11 +48,12 @@ def check(connection: Connection, name: str) -> None:
         raise StorageError(f"{name} is not a Graft database: it has no table {VERSION_TABLE}")
     _refuse_newer(found, name)
     if found != VERSION:
-        raise StorageError(f"{name} has schema {found}, this program reads {VERSION}; run: search db upgrade")
+        versions = f"{name} has schema {found}, this program reads {VERSION}"
+        raise StorageError(f"{versions}; run: search db upgrade")
 
 
 def is_older(connection: Connection) -> bool:
-    """Return whether the database's version is older; an empty or foreign database has none."""
+    """Return True if the database's version is older; an empty or foreign database has none."""
     found = version_of(connection)
     return found is not None and found < VERSION
 
@@ -66,7 +66,7 @@ def version_of(connection: Connection) -> str | None:
 
 
 def steps_from(version: str) -> list[str]:
-    """List the steps from a version to this code's, a line each: `0003: trials that go on from another's state`."""
+    """Return the steps from a version, a line each: `0015: Digests of the files ...`."""
     from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory(str(Path(__file__).parent)).walk_revisions(version, "head")
@@ -76,4 +76,5 @@ def steps_from(version: str) -> list[str]:
 
 def _refuse_newer(found: str | None, name: str) -> None:
     if found is not None and found > VERSION:
-        raise StorageError(f"{name} has schema {found}, newer than the {VERSION} of this program; update Graft")
+        versions = f"{name} has schema {found}, newer than the {VERSION} of this program"
+        raise StorageError(f"{versions}; update Graft")

@@ -1,1 +1,1 @@
-"""The arms of an experiment: which trials stand for each, and the table that compares them with the baseline."""
+"""The arms of an experiment: the trials that stand for each, and the table that compares them."""

@@ -1,7 +1,7 @@
-"""Claims about two arms, decided: confirmed, refuted, or undecided, with the power that the seeds had.
+"""Claims about two arms, decided: confirmed, refuted, or undecided, with the power of the seeds.
 
-Legend: the *gain* of a seed is the difference of the two arms on the side that the claim names: positive where the arm
-that is said to be better is better.
+Legend: the *gain* of a seed is the difference of the two arms, positive where the arm that the
+claim says is better is better.
 """
 
 from __future__ import annotations
@@ -30,14 +30,13 @@ ClaimVerdict = Literal["confirmed", "refuted", "undecided"]
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimResult:
-    """A claim and what its trials say. Gains and their interval are NaN where too few seeds tell."""
+    """A claim and its decision. Gains and their interval are NaN if too few seeds finished."""
 
     claim: Claim
     verdict: ClaimVerdict
     reason: str
-    """Why, in words."""
     ended: int
-    """Seeds of which the trials of both arms have ended, whatever their outcome."""
+    """Seeds whose trials of both arms have ended, whatever their outcome."""
     pairs: int
     """Seeds that both arms finished."""
     diverged: tuple[int, int]
@@ -47,27 +46,26 @@ class ClaimResult:
     high: float
     """Student's paired 95 % interval of the gain."""
     p: float
-    """The p of the hypothesis of no gain, which decides on arms (column `decisive_p` of `ArmComparison.table`); NaN
-    where so few seeds give no verdict."""
+    """p of no gain, `decisive_p` of `ArmComparison.table`; NaN if so few seeds give no verdict."""
     q: float
     """p, corrected over the claims of the study."""
     p_refuted: float
-    """The same p of a gain as large as the smallest difference of interest."""
+    """The same p for a gain of the smallest difference of interest."""
     q_refuted: float
     spread: float
     """Standard deviation of the gains."""
     power: float
-    """The probability that so many pairs confirm the claim if the gain is the smallest difference of interest, which
-    is also the probability that they refute it if there is no gain: with this spread, and normal gains."""
+    """The probability that so many normal gains of this spread confirm the claim, if the true gain
+    is the smallest difference of interest, or refute it, if there is none."""
     seeds_needed: int | None
     """Seeds that find the smallest difference of interest four times in five, with this spread."""
 
 
 def score_claim(compared: ComparedTrials, metrics: pl.DataFrame, claim: Claim, objective: str) -> pl.DataFrame:
-    """Return condition, arm, seed, state and value of the trials that stand for the arms: what `compare_arms` takes.
+    """Return condition, arm, seed, state and value of the arms' trials, for `compare_arms`.
 
-    The value is the trial's objective if the claim is about that, else its last one of the metric; `metrics` come in
-    the order of steps. Where fresh seeds decide, an arm has no trials before its confirmations.
+    The value is the trial's objective or, for a claim about another metric, its last value of that.
+    `metrics` come in the order of steps. If fresh seeds decide, only confirmations count.
     """
     ready = [arm for arm, choice in compared.choices.items() if not claim.fresh or choice == "confirmed"]
     trials = compared.trials.filter(pl.col("arm").is_in(ready)).rename({"objective": "value"})
@@ -84,9 +82,9 @@ class ClaimAdvice:
 
     claim: Claim
     spread: float
-    """Standard deviation of the differences over seeds, corrected for how few these are (`correct_spread`)."""
+    """Standard deviation of the differences over seeds, corrected for few (`correct_spread`)."""
     freedom: int
-    """Its degrees of freedom: pairs of trials, less one for each study that they are of."""
+    """Degrees of freedom of the spread: pairs of trials, less one for each of their studies."""
     detectable: float
     """The smallest difference that the claim's seeds find four times in five."""
     power: float
@@ -96,15 +94,12 @@ class ClaimAdvice:
 
 
 def advise_claim(claim: Claim, results: Sequence[pl.DataFrame], level: float = SURE) -> ClaimAdvice | None:
-    """Return what a claim's seeds can find, by results of its arms in some studies, as `score_claim` gives them.
-
-    None where no study has three seeds that both arms finished.
-    """
+    """Return what a claim's seeds can find, by studies' results; None without three pairs."""
     squares, freedom = 0.0, 0
     for one in results:
-        finite = one.filter(pl.col("state") == "finished", pl.col("value").is_finite()).select("arm", "seed", "value")
-        arms = [finite.filter(pl.col("arm") == arm) for arm in (claim.arm, claim.than)]
-        pairs = arms[0].join(arms[1], on="seed")
+        finite = one.filter(pl.col("state") == "finished", pl.col("value").is_finite())
+        own, other = (finite.filter(pl.col("arm") == arm) for arm in (claim.arm, claim.than))
+        pairs = own.select("seed", "value").join(other.select("seed", "value"), on="seed")
         differences = (pairs["value"] - pairs["value_right"]).to_numpy()
         if len(differences) >= _FEWEST_OF_SPREAD:
             squares += float(((differences - differences.mean()) ** 2).sum())
@@ -129,20 +124,21 @@ _FEWEST_OF_SPREAD = 3
 def decide_claims(claims: Sequence[Claim], results: Sequence[pl.DataFrame], level: float = SURE) -> list[ClaimResult]:
     """Decide the claims of a study, each by its results, as `score_claim` gives them.
 
-    No claim is decided before both of its arms have all seeds. Then it is *refuted* if gains as large as the smallest
-    difference of interest are told apart from those seen: the interval of the gain ends below that difference and
-    `q_refuted` is below `level`. Otherwise it is *confirmed* if a gain is told apart from none: the interval begins
-    above 0, q is below `level`, and the arm did not diverge more often than the other. Else it is *undecided*. A gain
-    that is real but surely smaller than is of interest refutes the claim.
+    A claim is decided once both of its arms have all seeds. It is *refuted* if the interval of the
+    gain ends below the smallest difference of interest and `q_refuted` is below `level`: a gain
+    that is real but smaller than is of interest refutes it, too. Otherwise it is *confirmed* if the
+    interval begins above 0, q is below `level`, and the arm did not diverge more often than the
+    other. Else it is *undecided*.
     """
     found = [_summarise(claim, one, level / len(claims)) for claim, one in zip(claims, results, strict=True)]
-    corrected = [_correct([one.p for one in found], claims), _correct([one.p_refuted for one in found], claims)]
-    with_q = [replace(one, q=q, q_refuted=other) for one, q, other in zip(found, *corrected, strict=True)]
+    q = _correct([one.p for one in found], claims)
+    refuted = _correct([one.p_refuted for one in found], claims)
+    with_q = [replace(one, q=q, q_refuted=r) for one, q, r in zip(found, q, refuted, strict=True)]
     return [replace(one, **_decide(one, level)) for one in with_q]
 
 
 def _correct(p: Sequence[float], claims: Sequence[Claim]) -> list[float]:
-    """Return the corrected p; a claim that has no p yet keeps its place among the others."""
+    """Return the corrected p; a claim without a p counts as one of the family."""
     if not claims:
         return []
     known = np.array(p)
@@ -169,7 +165,8 @@ def _summarise(claim: Claim, results: pl.DataFrame, level: float) -> ClaimResult
     compared = compare_arms(results, claim.than, claim.direction, metric=name)
     rows = {row["arm"]: row for row in compared.table.iter_rows(named=True)}
     row, sign = rows[claim.arm], -sign_of(claim.direction)
-    differences = compared.pairs.filter(pl.col("arm") == claim.arm)["difference"].drop_nulls().to_numpy()
+    pairs = compared.pairs.filter(pl.col("arm") == claim.arm)
+    differences = pairs["difference"].drop_nulls().to_numpy()
     found = replace(empty, pairs=len(differences), diverged=(row["diverged"], rows[claim.than]["diverged"]))
     if len(differences) < 2:
         return found
@@ -177,10 +174,11 @@ def _summarise(claim: Claim, results: pl.DataFrame, level: float) -> ClaimResult
     none, interest = (summarize_differences(differences - shift) for shift in (0.0, less))
     values = _values_of(results, {claim.arm: less})
     p_refuted = choose_p(interest, values, (claim.than, claim.arm), name)
-    ends = sorted(sign * row[end] for end in ("difference_low", "difference_high") if row[end] is not None)
+    ends = (row["difference_low"], row["difference_high"])
+    ends = sorted(sign * end for end in ends if end is not None)
     spread = float(differences.std(ddof=1))
     wide = correct_spread(spread, len(differences) - 1)
-    # Where differences are repeated the sign flips decide, too, and of few seeds these cannot have a low p.
+    # Repeated differences are decided by sign flips, too, which few seeds cannot give a low p.
     fewest = FEWEST_OF_VERDICT
     if none.repeated or interest.repeated:
         fewest = max(fewest, 1 + next(flips for flips in count() if 2.0**-flips < level))
@@ -201,11 +199,12 @@ _NUMBERS = ("gain", "low", "high", "p", "q", "p_refuted", "q_refuted", "spread",
 
 
 def _values_of(results: pl.DataFrame, less: Mapping[str, float]) -> dict[str, dict[int, float]]:
-    """Return the finite values by arm and seed, those of some arms so much less."""
+    """Return the finite values by arm and seed, those of an arm in `less` reduced by its number."""
     finite = results.filter(pl.col("state") == "finished", pl.col("value").is_finite())
+    finite = finite.select("arm", "seed", "value")
     return {
-        str(arm): {seed: value - less.get(str(arm), 0.0) for seed, value in own.select("seed", "value").iter_rows()}
-        for (arm,), own in finite.group_by("arm")
+        str(arm): {seed: value - less.get(str(arm), 0.0) for seed, value in own.iter_rows()}
+        for (arm,), own in finite.partition_by("arm", as_dict=True, include_key=False).items()
     }
 
 

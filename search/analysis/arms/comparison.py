@@ -1,6 +1,7 @@
 """The table of arms: one row an arm, each compared with the baseline over the same seeds.
 
-Legend: an *arm* is one named alternative of an experiment; its *cost* is its metric turned so that less is better.
+Legend: an *arm* is one alternative of an experiment; its *cost* is its metric turned so that less
+is better.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ Numbers = NDArray[np.float64]
 _FEWEST_OF_CONTINUOUS = 3
 """Fewer pairs give no verdict on any metric."""
 _MOST_OF_BLOCKS = 4
-"""Up to so many pairs, the spread of all arms is asked besides their own."""
+"""Up to this many pairs, the spread of all arms must give a low p besides their own."""
 _COUNTED = ("finished", "diverged")
-"""States that are results. A trial that failed, or was stopped early, says nothing about its arm."""
+"""States that are results. A trial that failed or was stopped early says nothing about its arm."""
 
 
 class ComparisonError(GraftError):
@@ -50,18 +51,19 @@ class ArmComparison:
     confidence: float
     correction: Correction
     table: pl.DataFrame
-    """One row per condition and arm, the baseline first.
+    """One row per condition and arm, the baseline first. Null: cannot be computed.
 
-    condition, arm; finished, diverged, other: trials by state; mean, low, high: of the finished ones, with Student's
-    interval within the metric's range; interquartile_mean, least, most; pairs, difference, difference_low,
-    difference_high: arm minus baseline over the seeds that both finished, with Student's paired interval; wins, ties,
-    losses: seeds, a diverged trial losing to one that finished; improvement: the probability that a trial of the arm is
-    better than one of the baseline; p (paired t), p_sign_flip, smallest_p; decisive_p: the p that decides, null where
-    so few seeds give no verdict; q: decisive_p adjusted over the table; verdict: `better`, `worse` or `not told apart`,
-    null for the baseline and where there is no decisive_p. Null: what cannot be computed.
+    condition, arm; finished, diverged, other: trials by state; mean, low, high: of the finished
+    ones, with Student's interval within the metric's range; interquartile_mean, least, most; pairs,
+    difference, difference_low, difference_high: arm minus baseline over the seeds that both
+    finished, with Student's paired interval; wins, ties, losses: seeds, a diverged trial losing to
+    a finished one; improvement: the probability that a trial of the arm is better than one of the
+    baseline; p (paired t), p_sign_flip, smallest_p; decisive_p: the p that decides, null if so few
+    seeds give no verdict; q: decisive_p adjusted over the table; verdict: `better`, `worse` or
+    `not told apart`, null for the baseline and without decisive_p.
     """
     pairs: pl.DataFrame
-    """condition, arm, seed, value, against, difference: one row per seed of an arm and the baseline; null: diverged."""
+    """condition, arm, seed, value, against, difference: a row per seed and arm; null: diverged."""
 
 
 def compare_arms(
@@ -75,15 +77,16 @@ def compare_arms(
 ) -> ArmComparison:
     """Compare the arms of `results` with `baseline`.
 
-    `results` has condition, arm, seed, state and value (null or not finite where it diverged), one row per trial;
-    `metric` is the name of what the values are. A verdict is `better` or `worse` only where the interval excludes 0 and
-    q is below 1 - confidence, so that with Holm's correction a table without effects makes a claim at most so often.
+    `results` has condition, arm, seed, state and value (null or not finite if it diverged), one row
+    per trial; `metric` is the name of the values' metric. A verdict is `better` or `worse` only if
+    the interval excludes 0 and q is below 1 - confidence. With Holm's correction, a table without
+    effects has such a verdict at most that often.
 
-    How few seeds may decide depends on whether the metric is continuous. It is not where its name declares a share of
-    right answers (`is_count`), nor where two values of a condition are equal. Two pairs never decide; three do of a
-    continuous metric alone; up to four need a low p by the spread of all arms, too (`block_p`); and where differences
-    are repeated, p is the larger of the t-test's and the sign flips' (`PairedDifference.decisive_p`). Raises
-    ComparisonError if the baseline has no result, or a condition, arm and seed have two.
+    Two pairs never decide. Three decide only on a continuous metric: its name declares no share of
+    right answers (`is_count`) and no two values of a condition are equal. Up to four pairs need a
+    low p by the spread of all arms, too (`block_p`). Repeated differences have the larger p of the
+    t-test and the sign flips (`PairedDifference.decisive_p`). Raises ComparisonError if the
+    baseline has no result, or a condition, arm and seed have two.
     """
     _check(results, baseline)
     known = results.with_columns(
@@ -139,7 +142,7 @@ def _check(results: pl.DataFrame, baseline: str) -> None:
 
 
 def _pair(known: pl.DataFrame, baseline: str) -> pl.DataFrame:
-    """Return one row per condition, seed and arm but the baseline, where both sides have a result."""
+    """Return a row per condition, seed and arm but the baseline, if both sides have a result."""
     counted = known.filter("counted").select("condition", "arm", "seed", "value")
     against = counted.filter(pl.col("arm") == baseline).select("condition", "seed", against="value")
     own = counted.filter(pl.col("arm") != baseline)
@@ -186,7 +189,7 @@ def _compare(found: PairedDifference, pairs: pl.DataFrame, sign: float, metric: 
 def choose_p(
     found: PairedDifference, values: Mapping[str, Mapping[int, float]], compared: tuple[str, str], metric: str
 ) -> float:
-    """Return the p that decides on the baseline and an arm (`compared`); NaN where so few seeds give no verdict.
+    """Return the p that decides on the `compared` baseline and arm; NaN if there are too few seeds.
 
     `values` are the finite ones of one condition: arm -> seed -> value.
     """
@@ -204,32 +207,16 @@ def choose_p(
 
 
 def _cost(values: pl.Series, sign: float) -> Numbers:
-    """Return the costs, less is better; a trial that diverged costs more than any other."""
+    """Return the costs, infinite for a trial that diverged."""
     return (sign * values).fill_null(np.inf).to_numpy()
 
 
 _SCHEMA: dict[str, Any] = {
-    "condition": pl.String,
-    "arm": pl.String,
-    "finished": pl.Int64,
-    "diverged": pl.Int64,
-    "other": pl.Int64,
-    "mean": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "interquartile_mean": pl.Float64,
-    "least": pl.Float64,
-    "most": pl.Float64,
+    **dict.fromkeys(("condition", "arm"), pl.String),
+    **dict.fromkeys(("finished", "diverged", "other"), pl.Int64),
+    **dict.fromkeys(("mean", "low", "high", "interquartile_mean", "least", "most"), pl.Float64),
     "pairs": pl.Int64,
-    "difference": pl.Float64,
-    "difference_low": pl.Float64,
-    "difference_high": pl.Float64,
-    "wins": pl.Int64,
-    "ties": pl.Int64,
-    "losses": pl.Int64,
-    "improvement": pl.Float64,
-    "p": pl.Float64,
-    "p_sign_flip": pl.Float64,
-    "smallest_p": pl.Float64,
-    "decisive_p": pl.Float64,
+    **dict.fromkeys(("difference", "difference_low", "difference_high"), pl.Float64),
+    **dict.fromkeys(("wins", "ties", "losses"), pl.Int64),
+    **dict.fromkeys(("improvement", "p", "p_sign_flip", "smallest_p", "decisive_p"), pl.Float64),
 }

@@ -1,4 +1,4 @@
-"""The trials of an experiment that ended without a result: how many of each arm, when, and with which settings.
+"""The trials of an experiment that ended without a result: how many, when, and their settings.
 
 A trial is *lost* if it diverged, or failed.
 """
@@ -14,7 +14,7 @@ from search.analysis.arms.experiment import read_arms
 from spaces.experiment import ARM, CONFIGURATION, RANK, SEED
 
 READ_OF_LOST = ("steps", "error")
-"""What is read of a trial beside `search.analysis.arms.experiment.READ`."""
+"""Columns of a trial that are read beside `search.analysis.arms.experiment.READ`."""
 
 _PLACE = (ARM, SEED, CONFIGURATION, RANK)
 _LOST = pl.col("state").is_in(["diverged", "failed"])
@@ -22,10 +22,9 @@ _ENDED = pl.col("state").is_in(["finished", "diverged", "failed"])
 
 
 def count_lost(trials: pl.DataFrame) -> pl.DataFrame:
-    """Return of each arm the trials that ended, and the steps of those lost.
+    """Return arm, ended, diverged, failed, first, last: steps of an arm's lost trials.
 
-    Columns: arm, ended, diverged, failed, first, last.
-    `trials` as storage gives them. A trial that was stopped early has not ended in this sense.
+    `trials` are as storage gives them. A trial that was stopped early does not count as ended.
     """
     return (
         _join_arms(trials)
@@ -42,10 +41,7 @@ def count_lost(trials: pl.DataFrame) -> pl.DataFrame:
 
 
 def list_lost(trials: pl.DataFrame) -> pl.DataFrame:
-    """Return number, arm, seed, state, steps, error, settings: the trials that diverged or failed, by number.
-
-    `settings`: as JSON those that differ among all trials of the experiment.
-    """
+    """Return number, arm, seed, state, steps, error, settings (JSON, if they vary) of the lost."""
     found = _join_arms(trials)
     settings = [json.loads(text) for text in found["params"]]
     shown = _find_varied(settings)
@@ -55,24 +51,28 @@ def list_lost(trials: pl.DataFrame) -> pl.DataFrame:
 
 
 def compare_settings(trials: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranges of an arm's numbers.
+    """Return arm, setting, lost_least, lost_most, finished_least, finished_most.
 
-    Columns: arm, setting, lost_least, lost_most, finished_least, finished_most.
-    A row for each arm that lost a trial and each setting that differs among its trials and is a number. Null where no
-    trial finished.
+    A row for each arm that lost a trial and each of its settings that differ and are numbers. Null
+    if no trial finished.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[Any, ...]] = []
     for (arm,), own in _join_arms(trials).filter(_ENDED).group_by("arm", maintain_order=True):
         settings = [json.loads(text) for text in own["params"]]
         lost = own.select(_LOST).to_series().to_list()
         if not any(lost):
             continue
         for path in _find_varied(settings):
-            ranges = [_range([one.get(path) for one, is_lost in zip(settings, lost, strict=True) if is_lost == wanted])
-                      for wanted in (True, False)]  # fmt: skip
-            if ranges[0]:
-                rows.append(dict(zip(_COLUMNS, (arm, path, *ranges[0], *(ranges[1] or (None, None))), strict=True)))
-    return pl.DataFrame(rows, schema=_COLUMNS)
+            numbers: dict[bool, list[float]] = {True: [], False: []}
+            for one, is_lost in zip(settings, lost, strict=True):
+                value = one.get(path)
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    numbers[is_lost].append(float(value))
+            own_lost, others = numbers[True], numbers[False]
+            if own_lost:
+                ends = min(others, default=None), max(others, default=None)
+                rows.append((arm, path, min(own_lost), max(own_lost), *ends))
+    return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
 
 
 _COLUMNS = {"arm": pl.String(), "setting": pl.String()} | dict.fromkeys(
@@ -82,16 +82,11 @@ _COLUMNS = {"arm": pl.String(), "setting": pl.String()} | dict.fromkeys(
 
 def _join_arms(trials: pl.DataFrame) -> pl.DataFrame:
     """Return the trials of arms, by number."""
-    return read_arms(trials).join(trials.select("number", "params", *READ_OF_LOST), on="number", maintain_order="left")
+    found = trials.select("number", "params", *READ_OF_LOST)
+    return read_arms(trials).join(found, on="number", maintain_order="left")
 
 
 def _find_varied(settings: list[dict[str, Any]]) -> list[str]:
-    """Return the paths that have more than one value, what says which trial it is aside."""
+    """Return the paths that have more than one value, except those that identify a trial."""
     paths = dict.fromkeys(path for one in settings for path in one if path not in _PLACE)
     return [path for path in paths if len({json.dumps(one.get(path)) for one in settings}) > 1]
-
-
-def _range(values: list[Any]) -> tuple[float, float] | None:
-    """Return the least and the most of what are numbers; None if none is."""
-    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    return (min(numbers), max(numbers)) if numbers else None

@@ -1,7 +1,7 @@
-"""The trials of an experiment as results that can be compared: which configuration stands for each arm, and its scores.
+"""The trials of an experiment as results that can be compared.
 
-An arm is compared by the confirmations of its best configuration where the experiment has them, else by its only
-configuration, else by the best of several, whose score is flattered by the choice.
+An arm is compared by the confirmations of its best configuration if the experiment has them, else
+by its only configuration, else by the best of several, whose score is flattered by the choice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from spaces.experiment import ARM, CONFIGURATION, RANK, SEED
 from spaces.settings import Direction, sign_of
 
 READ = ("number", "state", "objective", "params")
-"""What is read of a trial."""
 
 Choice = Literal["single", "best", "confirmed"]
 """How the configuration that stands for an arm was found."""
@@ -38,15 +37,11 @@ class ComparedTrials:
 
 
 def read_arms(trials: pl.DataFrame) -> pl.DataFrame:
-    """Return number, state, objective, arm, seed, configuration, rank: a row for each trial, by number.
-
-    `trials` has the columns READ. A trial of another kind of study has no row.
-    """
+    """Return number, state, objective, arm, seed, configuration, rank of an experiment's trials."""
     params = pl.col("params").str
     names = {"arm": ARM, "seed": SEED, "configuration": CONFIGURATION, "rank": RANK}
-    found = trials.sort("number").select(
-        "number", "state", "objective", **{key: params.json_path_match(f'$["{name}"]') for key, name in names.items()}
-    )
+    texts = {key: params.json_path_match(f'$["{name}"]') for key, name in names.items()}
+    found = trials.sort("number").select("number", "state", "objective", **texts)
     return found.drop_nulls("arm").with_columns(pl.col("seed", "configuration", "rank").cast(pl.Int64))
 
 
@@ -66,16 +61,15 @@ def choose_trials(arms: pl.DataFrame, direction: Direction) -> ComparedTrials:
             choices[str(arm)] = "single"
             kept.append(own)
     kept = kept or [arms]  # without any trial yet
-    return ComparedTrials(choices=choices, trials=pl.concat(kept).select("number", "arm", "seed", "state", "objective"))
+    trials = pl.concat(kept).select("number", "arm", "seed", "state", "objective")
+    return ComparedTrials(choices=choices, trials=trials)
 
 
 def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
-    """Return the configurations of which every seed has an objective.
-
-    Columns: arm, configuration, mean, rank (0 for an arm's best).
-    """
+    """Return arm, configuration, mean, rank (0: an arm's best) if every seed has an objective."""
     rows: list[tuple[str, int, float, int]] = []
-    for (arm,), own in arms.filter(pl.col("rank").is_null()).sort("arm").group_by("arm", maintain_order=True):
+    tried_first = arms.filter(pl.col("rank").is_null()).sort("arm")
+    for (arm,), own in tried_first.group_by("arm", maintain_order=True):
         tried = dict(own.group_by("configuration").agg("objective").iter_rows())
         means = rank_by_mean(tried, own["seed"].n_unique(), sign_of(direction))
         rows += [(str(arm), number, mean, rank) for rank, (number, mean) in enumerate(means.items())]
@@ -86,10 +80,10 @@ def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFram
 def score_arms(
     compared: ComparedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str
 ) -> pl.DataFrame:
-    """Return condition, arm, seed, state, value, as `compare_arms` takes them, the objective's own condition first.
+    """Return condition, arm, seed, state, value, as `compare_arms` takes them.
 
-    There the value is the trial's objective; under every other condition of the same metric and variant it is that of
-    the trial's last validation. `metrics` come in the order of steps.
+    First come the trials' objectives, then their last validations under every other condition of
+    the metric and variant. `metrics` come in the order of steps.
     """
     trials = compared.trials
     own = trials.select(pl.lit(condition).alias("condition"), "arm", "seed", "state", value="objective")
@@ -109,10 +103,10 @@ def score_arms(
 
 
 def confirmations(arms: pl.DataFrame, direction: Direction, within: Range = UNBOUNDED) -> pl.DataFrame:
-    """Return arm, rank, chosen, trials, mean, low, high: what is left of a configuration's score on fresh seeds.
+    """Return arm, rank, chosen, trials, mean, low, high: a configuration's score on fresh seeds.
 
-    `chosen`: its mean over the seeds that it was chosen by; `mean` with Student's 95 % interval: over fresh ones,
-    cut at the ends of the metric's range `within`.
+    `chosen` is its mean over the seeds that it was chosen by; `mean` is over fresh ones, with
+    Student's 95 % interval, cut at the ends of the metric's range `within`.
     """
     chosen = rank_configurations(arms, direction).rename({"mean": "chosen"})
     rows: list[dict[str, Any]] = []
@@ -122,18 +116,19 @@ def confirmations(arms: pl.DataFrame, direction: Direction, within: Range = UNBO
         low, high = np.clip(mean_interval(values), *within)
         mean = float(values.mean()) if len(values) else None
         rows.append({"arm": arm, "rank": rank, "trials": len(values), "mean": mean, "low": low, "high": high})
-    schema = {"arm": pl.String, "rank": pl.Int64, "trials": pl.Int64, "mean": pl.Float64, "low": pl.Float64}
-    found = pl.DataFrame(rows, schema={**schema, "high": pl.Float64}).with_columns(pl.selectors.float().fill_nan(None))
+    schema = {"arm": pl.String, "rank": pl.Int64, "trials": pl.Int64}
+    schema |= dict.fromkeys(("mean", "low", "high"), pl.Float64)
+    found = pl.DataFrame(rows, schema).with_columns(pl.selectors.float().fill_nan(None))
     return found.join(chosen, on=["arm", "rank"], how="left", maintain_order="left").select(
         "arm", "rank", "chosen", "trials", "mean", "low", "high"
     )
 
 
 def best_of_k(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
-    """Return arm, tries, value: the expected score of the best of so many of an arm's configurations.
+    """Return arm, tries, value: the expected score of the best of `tries` configurations.
 
-    Configurations with a seed that diverged count as tries that are worse than any other; where all of a draw may be
-    such, there is no value.
+    A configuration with a seed that diverged counts as worse than any other. There is no value
+    where all tries may have diverged.
     """
     sign = sign_of(direction)
     tried = arms.filter(pl.col("rank").is_null())
@@ -151,18 +146,17 @@ def best_of_k(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
                 pl.col("value").is_finite()
             )
         )
-    return (
-        pl.concat(found) if found else pl.DataFrame(schema={"arm": pl.String, "tries": pl.Int64, "value": pl.Float64})
-    )
+    schema = {"arm": pl.String, "tries": pl.Int64, "value": pl.Float64}
+    return pl.concat(found) if found else pl.DataFrame(schema=schema)
 
 
 def learning_curves(
     compared: ComparedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str
 ) -> pl.DataFrame:
-    """Return arm, step, trials, mean, low, high, smallest, largest: the seeds of each arm at each validation.
+    """Return arm, step, trials, mean, low, high, smallest, largest at each validation.
 
-    Student's 95 % intervals, within the metric's range. A trial that has diverged by then is not in the mean, and
-    `trials` says how many are.
+    Statistics are over the seeds of an arm that have not diverged by then, of which there are
+    `trials`; low and high are Student's 95 % interval, within the metric's range.
     """
     own = metrics.filter(
         (pl.col("name") == metric) & (pl.col("variant") == variant) & (pl.col("condition") == condition)

@@ -1,7 +1,8 @@
 """Aggregates over runs and tasks that a few outliers do not decide.
 
-Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (the definitions of
-rliable 1.2.0). Scores of several tasks must be on one scale; a list has one array a task, each of its own length.
+Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice"
+(the definitions of rliable 1.2.0). Scores of several tasks must be on one scale; a list has one
+array a task, each of its own length.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Scores = Sequence[Numbers]
 """The scores of an arm's runs, one array a task."""
 
 FEWEST_TASKS = FEWEST_RUNS = 5
-"""Tasks, and runs on each, from which on the interval of an interquartile mean covers what it says."""
+"""With so many tasks and runs on each, the interval of an interquartile mean covers 95 %."""
 
 
 def interquartile_mean(scores: Scores) -> float:
@@ -29,11 +30,10 @@ def interquartile_mean(scores: Scores) -> float:
 
 
 def probability_of_improvement(costs: Scores, baseline: Scores) -> float:
-    """Return the probability that a run costs less than a run of the baseline on the same task; a tie counts one
-    half.
+    """Return the probability that a run costs less than one of the baseline on the same task.
 
-    The mean over tasks of Mann and Whitney's U / (runs x runs). Costs may be infinite: a run that diverged is worse
-    than any that did not.
+    A tie counts one half. The mean over tasks of Mann and Whitney's U / (runs x runs). Costs may be
+    infinite: a run that diverged is worse than any that did not.
     """
     shares: list[float] = []
     for own, other in zip(costs, baseline, strict=True):
@@ -46,12 +46,13 @@ def probability_of_improvement(costs: Scores, baseline: Scores) -> float:
 def interquartile_interval(scores: Scores, confidence: float = 0.95) -> tuple[float, float]:
     """Return Student's interval of the interquartile mean of several runs on each of several tasks.
 
-    Runs are finite, two at least.
-    Its variance is what the runs, winsorized at the ends of the middle half, vary by *within* their tasks, which are
-    fixed; its degrees of freedom are the runs of the middle half less the tasks. From FEWEST_TASKS and FEWEST_RUNS on
-    it holds the truth as often as it says (`python -m benchmarks.statistics`), where the stratified bootstrap of
-    rliable covers 91 % with five runs a task. Sources: Tukey and McLaughlin 1963, "Less Vulnerable Confidence and
-    Significance Procedures for Location Based on a Single Sample"; for strata Cochran 1977, "Sampling Techniques", 5.4.
+    Runs are finite, two at least. The variance is that of the runs *within* their tasks, which are
+    fixed, winsorized at the ends of the middle half; the degrees of freedom are the runs of the
+    middle half less the tasks. From FEWEST_TASKS and FEWEST_RUNS on it holds the truth as often as
+    it says (`python -m benchmarks.statistics`), where rliable's stratified bootstrap covers 91 %
+    with five runs a task. Sources: Tukey and McLaughlin 1963, "Less Vulnerable Confidence and
+    Significance Procedures for Location Based on a Single Sample"; for strata Cochran 1977,
+    "Sampling Techniques", 5.4.
     """
     every = np.sort(np.concatenate(scores))
     cut = len(every) // 4

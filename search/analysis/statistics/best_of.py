@@ -1,4 +1,4 @@
-"""What the best of k tries costs, as a function of k: how much of a score is owed to the number of tries."""
+"""The expected cost of the best of k tries: how much of a score is owed to the number of tries."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ Numbers = NDArray[np.float64]
 
 
 def expected_best(costs: Numbers, counts: Sequence[int] | None = None) -> Numbers:
-    """Return the expected least cost of k of the `costs` ([n]) without replacement, for each k of `counts`, at most n.
+    """Return the expected least cost of k of the n `costs`, for each k of `counts`, or 1 ... n.
 
-    `counts` None: 1 ... n.
-
-    Unbiased for the best of k fresh tries: the mean over all C(n, k) subsets, where the i-th least of n is the least of
-    a subset in C(n - i, k - 1) of them. Infinite costs are tries that diverged: a k at which all of a subset may have
-    diverged has an infinite mean. Source: Tang et al. 2020, "Showing Your Work Doesn't Always Work", equation 5.
+    Draws are without replacement. Unbiased for the best of k fresh tries: the mean over all C(n, k)
+    subsets, where the i-th least of n is the least of a subset in C(n - i, k - 1) of them. Infinite
+    costs are tries that diverged: a k at which all of a subset may have diverged has an infinite
+    mean. Source: Tang et al. 2020, "Showing Your Work Doesn't Always Work", equation 5.
     """
     ordered, n = np.sort(costs), len(costs)
     found: list[float] = []
@@ -32,7 +31,7 @@ def expected_best(costs: Numbers, counts: Sequence[int] | None = None) -> Number
 
 
 def mark_best_tenth(costs: Numbers) -> NDArray[np.bool_]:
-    """Return which costs are among the least tenth, rounded up; of equal costs the earlier one comes first."""
+    """Return True for the least tenth of the costs, rounded up; of equal ones the earlier count."""
     marks = np.zeros(len(costs), dtype=bool)
     marks[np.argsort(costs, kind="stable")[: math.ceil(len(costs) / 10)]] = True
     return marks

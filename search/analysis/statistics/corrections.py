@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
 Correction = Literal["holm", "bh"]
-"""holm: the chance of one false claim or more in the family is kept; bh: the share of false claims is."""
+"""holm keeps the chance of one false claim or more in the family; bh keeps the share of them."""
 
 
 def adjust_p(p: Numbers, correction: Correction = "holm") -> Numbers:
     """Return the adjusted p values of one family, in its order; NaN stays NaN and does not count.
 
-    Sources: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure"; Benjamini and Hochberg 1995,
-    "Controlling the False Discovery Rate".
+    Sources: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure"; Benjamini and
+    Hochberg 1995, "Controlling the False Discovery Rate".
     """
     found = np.full(len(p), np.nan)
     known = np.flatnonzero(~np.isnan(p))

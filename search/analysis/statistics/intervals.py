@@ -1,4 +1,4 @@
-"""Confidence intervals: of the cells of a matrix, and of means and medians of groups; those of arms are in `paired`."""
+"""Confidence intervals of cells of a matrix, means and medians; `paired` has those of arms."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ from search.analysis.statistics.paired import EQUAL, FEWEST_OF_FLIPS
 Numbers = NDArray[np.float64]
 
 FEWEST_OF_MEDIAN = 6
-"""Of fewer numbers, least and most hold the median in fewer than 95 of 100 cases."""
+"""The least and the most of fewer numbers hold the median in fewer than 95 of 100 cases."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval(ABC):
-    """How the interval of a mean of paired changes is made."""
+    """A method for the interval of a mean of paired changes."""
 
     confidence: float = 0.95
     """Share of intervals that hold the true mean, in (0, 1)."""
 
     @abstractmethod
     def bounds(self, cells: pl.DataFrame) -> tuple[Numbers, Numbers]:
-        """Return lower and upper ends, one per row; NaN for too few pairs, fewer than two at least.
+        """Return lower and upper ends, one per row of `cells`; NaN for too few pairs.
 
-        They are NaN, too, where fewer than FEWEST_OF_FLIPS changes are all equal, and so have no deviation.
-
-        `cells` has pairs (how many), mean and deviation (sample standard deviation) of the changes, and the changes
-        themselves as lists.
+        Fewer than two are too few, and fewer than FEWEST_OF_FLIPS if all changes are equal, which
+        have no deviation. `cells` has pairs (their number), mean and deviation (sample standard
+        deviation) of the changes, and the changes themselves as lists.
         """
 
     @abstractmethod
@@ -45,7 +44,7 @@ class Interval(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Student(Interval):
-    """mean ± t(pairs − 1) · deviation / √pairs: exact for normal changes, and the usual choice for a few seeds."""
+    """mean ± t(pairs − 1) · deviation / √pairs: exact for normal changes, usual for few seeds."""
 
     def bounds(self, cells: pl.DataFrame) -> tuple[Numbers, Numbers]:
         pairs, mean = cells["pairs"].to_numpy(), cells["mean"].to_numpy()
@@ -61,12 +60,13 @@ class Student(Interval):
 
 @dataclass(frozen=True, kw_only=True)
 class Bootstrap(Interval):
-    """Percentiles of the means of resampled pairs (Efron 1979), further out by what a few pairs leave unknown.
+    """Percentiles of the means of resampled pairs (Efron 1979), expanded for few pairs.
 
-    At n pairs the percentile of a level is that of Phi(sqrt(n / (n - 1)) t), t Student's quantile of the level: plain
-    percentiles of nominal 95 % cover 85 % at five pairs. There is no interval below FEWEST pairs, whose means do not
-    reach far enough. Source: Hesterberg 2015, "What Teachers Should Know about the Bootstrap", expanded percentiles.
-    The same seed gives the same intervals, and a cell's interval depends on its own changes alone.
+    At n pairs the percentile of a level is that of Phi(sqrt(n / (n - 1)) t), with t Student's
+    quantile of the level: plain percentiles of nominal 95 % cover 85 % at five pairs. There is no
+    interval below FEWEST pairs, whose means do not reach far enough. The same seed gives the same
+    intervals, and a cell's interval depends on its own changes alone. Source: Hesterberg 2015,
+    "What Teachers Should Know about the Bootstrap", expanded percentiles.
     """
 
     FEWEST: ClassVar[int] = 6
@@ -79,7 +79,8 @@ class Bootstrap(Interval):
         pairs = cells["pairs"].to_numpy()
         for count in np.unique(pairs[pairs >= self.FEWEST]).tolist():
             rows = np.flatnonzero(pairs == count)
-            changes = np.stack([cells["changes"][row].to_numpy() for row in rows.tolist()])  # [cells, pairs]
+            lists = [cells["changes"][row].to_numpy() for row in rows.tolist()]
+            changes = np.stack(lists)  # [cells, pairs]
             changes.sort()  # whatever the order of the results, the same draws
             # How often each pair is drawn is the same for all these cells.
             random = np.random.default_rng([self.seed, count])
@@ -97,10 +98,7 @@ class Bootstrap(Interval):
 
 
 def student_quantile(count: pl.Expr, confidence: float = 0.95) -> pl.Expr:
-    """Return half the width of the interval of a mean of `count` numbers, in standard errors.
-
-    It is NaN for fewer than two numbers.
-    """
+    """Return half the width of a mean's interval in standard errors; NaN for fewer than two."""
 
     def quantile(counts: pl.Series) -> pl.Series:
         found: Any = stdtrit(counts.cast(pl.Float64).to_numpy() - 1, (1 + confidence) / 2)
@@ -110,10 +108,10 @@ def student_quantile(count: pl.Expr, confidence: float = 0.95) -> pl.Expr:
 
 
 def mean_with_interval(within: Range = UNBOUNDED) -> dict[str, pl.Expr]:
-    """Return expressions for trials, mean, low and high of a group's numbers, the column `value` without nulls.
+    """Return expressions for trials, mean, low and high of a group's column `value` (no nulls).
 
-    low and high are the ends of Student's 95 % interval, null for one number; where they leave the range `within`,
-    which the mean cannot, they are its ends.
+    low and high are the ends of Student's 95 % interval, cut at the range `within`; null for one
+    number.
     """
     column = pl.col("value")
     reach = student_quantile(pl.len()) * column.std() / pl.len().sqrt()
@@ -129,12 +127,13 @@ def mean_with_interval(within: Range = UNBOUNDED) -> dict[str, pl.Expr]:
 def median_depth(count: pl.Expr) -> pl.Expr:
     """Return how deep in `count` sorted numbers the 95 % interval of their median ends.
 
-    It is d + share, share of the way from the d-th least (and most) to the next one. Fewer than
-    FEWEST_OF_MEDIAN numbers have none, and count as so many.
+    It is d + share, share of the way from the d-th least (and most) to the next one. Fewer numbers
+    than FEWEST_OF_MEDIAN have no interval, and count as that many.
 
-    The d-th least and most hold the median with probability 1 - 2 P(B < d), B binomial (count, 1/2): at 8 numbers .992
-    or .930 and nothing between. Source: Hettmansperger and Sheather 1986, "Confidence Intervals Based on Interpolated
-    Order Statistics", equation 4, which holds for densities of many shapes to within a percent.
+    The d-th least and most hold the median with probability 1 - 2 P(B < d), B binomial (count,
+    1/2): at 8 numbers .992 or .930 and nothing between. Source: Hettmansperger and Sheather 1986,
+    "Confidence Intervals Based on Interpolated Order Statistics", equation 4, which holds for
+    densities of many shapes to within a percent.
     """
 
     def depth(counts: pl.Series) -> pl.Series:

@@ -16,32 +16,33 @@ Numbers = NDArray[np.float64]
 EXACT_PAIRS = 16
 """Up to so many pairs, all 2^n sign patterns count (half are tried; the others mirror them)."""
 FEWEST_OF_FLIPS = 6
-"""Of fewer pairs no sign-flip test can have p < .05, so that equal differences have no 95 % interval."""
+"""Fewer pairs cannot give p < .05 in a sign-flip test, so equal differences have no interval."""
 FEWEST_OF_VERDICT = 4
 """Fewer pairs give no verdict on a metric of which values are equal."""
 _RESAMPLES = 9_999
 EQUAL = 1e-4
-"""Differences that are nearer to one another than this share of the largest are equal but for rounding: a share of
-right answers is computed in float32."""
+"""Differences nearer to one another than this share of the largest are equal but for rounding: a
+share of right answers is computed in float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedDifference:
-    """What n paired differences say of their mean. NaN where there are too few pairs."""
+    """The mean of n paired differences and its tests. NaN if there are too few pairs."""
 
     pairs: int
     mean: float
     low: float
-    """Lower end of the Student t interval of the mean. Of differences that are all equal, which have no deviation, it
-    is their value from FEWEST_OF_FLIPS pairs on, and NaN for fewer."""
+    """Lower end of the Student t interval of the mean.
+
+    Of equal differences it is their value from FEWEST_OF_FLIPS pairs on, else NaN."""
     high: float
     p: float
     """Two-sided p of the paired t-test: exact for normal differences; NaN where all are equal."""
     p_sign_flip: float
-    """Two-sided p of the sign-flip test, which assumes only that a difference is as likely as its negative. It is
-    exact up to EXACT_PAIRS pairs, and by resampling beyond."""
+    """Two-sided p of the sign-flip test, which assumes only that a difference is as likely as its
+    negative. It is exact up to EXACT_PAIRS pairs, and by resampling beyond."""
     repeated: bool
-    """Whether at most half of the differences are distinct: then they are no sample of a continuous distribution."""
+    """True if at most half of the differences are distinct, so that they are not continuous."""
 
     @property
     def smallest_p(self) -> float:
@@ -52,9 +53,9 @@ class PairedDifference:
     def decisive_p(self) -> float:
         """The p of the t-test, or where differences are `repeated` the larger of both tests'.
 
-        The column `decisive_p` of arms also looks at the other arms (`comparison.choose_p`). The t-test
-        takes differences for normal. Accuracies of which each differs by 1/16 have no deviation, and where only a few
-        differ otherwise it is far too small.
+        The column `decisive_p` of arms also looks at the other arms (`comparison.choose_p`). The
+        t-test assumes normal differences: of accuracies, which differ by 1/16 each, it has no
+        deviation to go by, and where only a few differ otherwise, p is far too small.
         """
         return float(np.fmax(self.p, self.p_sign_flip)) if self.repeated else self.p
 
@@ -88,7 +89,7 @@ def summarize_differences(differences: Numbers, confidence: float = 0.95) -> Pai
 
 
 def decisive_p(cells: pl.DataFrame) -> Numbers:
-    """Return PairedDifference.decisive_p of each row's `changes`, a list; NaN below FEWEST_OF_VERDICT changes."""
+    """Return PairedDifference.decisive_p of each row's list `changes`; NaN for too few."""
     found = np.full(cells.height, nan)
     for row, changes in enumerate(cells["changes"]):
         if len(changes) >= FEWEST_OF_VERDICT:
@@ -97,12 +98,13 @@ def decisive_p(cells: pl.DataFrame) -> Numbers:
 
 
 def block_p(values: Numbers, arm: int) -> float:
-    """Return the two-sided p of an arm's mean difference from arm 0, by the spread of all arms over all seeds.
+    """Return the two-sided p of an arm's mean difference from arm 0, by the spread of all arms.
 
-    `values` is [arms, seeds], finite, two of each at least. The spread is what is left in the randomised block design
-    when the means of arms and of seeds are taken away, (arms - 1)(seeds - 1) degrees of freedom. Of three seeds it
-    notices what their own three differences cannot tell: that seeds within an arm find a trick or do not, so that arms
-    are far apart by luck. Source: Fisher, "The Design of Experiments", chapter IV.
+    `values` is [arms, seeds], finite, two of each at least. The spread is that of a randomised
+    block design without the means of arms and of seeds: (arms - 1)(seeds - 1) degrees of freedom.
+    It notices what the three differences of three seeds cannot tell: that seeds within an arm find
+    a trick or do not, so that arms are far apart by luck. Source: Fisher, "The Design of
+    Experiments", chapter IV.
     """
     arms, seeds = values.shape
     rest = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
@@ -114,14 +116,15 @@ def block_p(values: Numbers, arm: int) -> float:
 
 @cache
 def _patterns(pairs: int) -> Numbers:
-    """Return the patterns of signs whose last one is plus, [2^(pairs - 1), pairs]; the others have as large sums."""
+    """Return the patterns of signs that end in plus, [2^(pairs - 1), pairs]; others mirror them."""
     return 1.0 - 2.0 * (np.arange(2 ** (pairs - 1))[:, None] >> np.arange(pairs) & 1)
 
 
 def _flip_signs(differences: Numbers) -> float:
-    """Return the share of sign patterns whose mean is as far from 0 as that of the differences, or farther."""
+    """Return the share of sign patterns whose mean is at least as far from 0 as the given one."""
     pairs = len(differences)
-    reached = abs(differences.sum()) - 1e-12 * np.abs(differences).sum()  # patterns that are equal but for rounding
+    # Less by a little, for patterns that are equal but for rounding.
+    reached = abs(differences.sum()) - 1e-12 * np.abs(differences).sum()
     if pairs <= EXACT_PAIRS:
         return float(np.mean(np.abs(_patterns(pairs) @ differences) >= reached))
     random = np.random.default_rng(0)
@@ -131,7 +134,7 @@ def _flip_signs(differences: Numbers) -> float:
 
 
 def mean_interval(values: Numbers, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the Student t interval of the mean of `values` ([n], finite); NaN for fewer than two."""
+    """Return the Student t interval of the mean of finite `values`, [n]; NaN for fewer than two."""
     if len(values) < 2:
         return nan, nan
     mean, error = float(values.mean()), float(values.std(ddof=1)) / sqrt(len(values))

@@ -1,4 +1,4 @@
-"""What a comparison may claim: better, worse, or not told apart."""
+"""The verdict of a comparison: better, worse, or not told apart."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ BETTER, WORSE, UNDECIDED = "better", "worse", "not told apart"
 
 
 def decide(q: pl.Expr, low: pl.Expr, high: pl.Expr, more_is_better: pl.Expr, level: float = SURE) -> pl.Expr:
-    """Return BETTER or WORSE where q < `level` and the interval `low` to `high` excludes 0, else UNDECIDED.
-
-    It is null without q.
-    """
+    """Return BETTER or WORSE if q < `level` and 0 is outside; else UNDECIDED, or null without q."""
     rises, falls = low > 0, high < 0
     return (
         pl.when(q.is_null())

@@ -1,1 +1,1 @@
-"""What the trials of one study say: its best trials, their scores, and the data of the figures of its report."""
+"""The trials of one study: the best ones, their scores, and the data of its report's figures."""

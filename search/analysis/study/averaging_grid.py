@@ -1,6 +1,7 @@
-"""Grids of averages from one training run (`averaging: bema_grid`): how good each pair of powers is.
+"""Grids of averages from one training run (`averaging: bema_grid`): each pair of powers compared.
 
-Such averages are metrics whose conditions end in their powers, `kappa=0.5 eta=0.3`; an EMA has no eta.
+Such averages are metrics whose conditions end in their powers, `kappa=0.5 eta=0.3`; without eta it
+is an EMA.
 """
 
 from __future__ import annotations
@@ -10,21 +11,20 @@ import polars as pl
 from search.analysis.study.top_k import RAW, mean_margin
 
 CONDITIONS = r"^(?:(?P<rest>.*) )?kappa=(?P<kappa>[\d.]+)(?: eta=(?P<eta>[\d.]+))?$"
-"""The condition of an average of the grid."""
 
 
 def compare_powers(scores: pl.DataFrame, plain: pl.DataFrame, name: str, condition: str) -> pl.DataFrame:
-    """Return kappa, eta, trials, value, raw, change and margin of each pair of powers, for one metric.
+    """Return kappa, eta, trials, value, raw, change and margin of each pair of powers.
 
-    Without eta it is the EMA.
-    `scores` are those of the grid, `plain` the others; both have number, name, condition, variant, sign and `last`, a
-    cost, sign * metric. `condition` is without powers. Value and raw are means over the trials of their last
-    validations, change is (value - raw) / |raw|, margin half its interval, which takes raw's mean as given; null where
-    fewer than five trials are counted, change where raw is zero. All intervals of a grid hold together in 95 of 100
-    studies (Bonferroni), as one reads the best of them.
+    `scores` are those of the grid, `plain` the others; both have number, name, condition, variant,
+    sign and `last`, a cost, sign * metric. `condition` is without powers. value and raw are means
+    of last validations, change is (value - raw) / |raw|, null if raw is zero, and margin is half
+    its interval given raw's mean, null for fewer than five trials. All intervals of a grid hold
+    together in 95 of 100 studies (Bonferroni), as the best of them is read.
     """
     own = (pl.col("name") == name) & (pl.col("condition") == condition)
-    raw = plain.filter(own, pl.col("variant") == RAW).select("number", raw=pl.col("sign") * pl.col("last"))
+    plain_raw = plain.filter(own, pl.col("variant") == RAW)
+    raw = plain_raw.select("number", raw=pl.col("sign") * pl.col("last"))
     value, before = pl.col("value").mean(), pl.col("raw").mean()
     off = pl.when(before != 0).then(before.abs())
     known = split_powers(scores).filter(own)

@@ -1,4 +1,4 @@
-"""Studies by their best trials: the top-k statistics of their objectives, and differences with their intervals."""
+"""Studies by their best trials: top-k statistics of their objectives, and their differences."""
 
 from __future__ import annotations
 
@@ -10,25 +10,32 @@ from search.analysis.study.top_k import RAW, top_k_statistics
 
 
 def summarise_best(objectives: Mapping[str, pl.DataFrame], *, maximize: bool) -> pl.DataFrame:
-    """Return portion, study, trials, counted, value, margin, difference and difference_margin, by portion.
+    """Return portion, study, trials, counted, value, margin, difference and difference_margin.
 
-    `objectives`: name of a study -> number and objective of its trials. A difference is a study minus the first one.
-    Margins are halves of 95 % intervals, null where `top_k_statistics` gives none. That of a difference is the root of
-    the sum of both margins' squares, for samples that are independent (Zou and Donner 2008, "Construction of confidence
-    limits about effect measures", of symmetric margins).
+    Rows are by portion. `objectives`: name of a study -> number and objective of its trials. A
+    difference is a study minus the first one. Margins are halves of 95 % intervals, null where
+    `top_k_statistics` gives none. That of a difference is the root of the sum of both margins'
+    squares, for independent samples (Zou and Donner 2008, "Construction of confidence limits about
+    effect measures", of symmetric margins).
     """
     sign = -1 if maximize else 1
     found: list[pl.DataFrame] = []
     for place, (name, frame) in enumerate(objectives.items()):
         known = frame.drop_nulls("objective")
-        scores = known.select("number", cost=sign * pl.col("objective"))
-        scores = scores.with_columns(study=pl.lit(name), variant=pl.lit(RAW), sign=pl.lit(sign, pl.Int32()))
-        own = top_k_statistics(scores, ["study"]).select("portion", "study", "trials", "counted", "value", "margin")
+        scores = known.select(
+            "number",
+            cost=sign * pl.col("objective"),
+            study=pl.lit(name),
+            variant=pl.lit(RAW),
+            sign=pl.lit(sign, pl.Int32()),
+        )
+        own = top_k_statistics(scores, ["study"])
+        own = own.select("portion", "study", "trials", "counted", "value", "margin")
         found.append(own.with_columns(place=pl.lit(place)))
     first = found[0].select("portion", first="value", first_margin="margin")
     joined = pl.concat(found).join(first, on="portion", how="left").sort("portion", "place")
-    is_other = pl.col("place") > 0
+    is_other, margins = pl.col("place") > 0, (pl.col("margin"), pl.col("first_margin"))
     return joined.with_columns(
         difference=pl.when(is_other).then(pl.col("value") - pl.col("first")),
-        difference_margin=pl.when(is_other).then((pl.col("margin") ** 2 + pl.col("first_margin") ** 2).sqrt()),
+        difference_margin=pl.when(is_other).then((margins[0] ** 2 + margins[1] ** 2).sqrt()),
     ).drop("place", "first", "first_margin")

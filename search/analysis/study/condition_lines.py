@@ -1,4 +1,4 @@
-"""A metric over one number of its conditions, the others held: `functions=1 inputs=5`, `functions=2 inputs=5`, ..."""
+"""A metric over one number of its conditions: `functions=1 inputs=5`, `functions=2 inputs=5`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,20 @@ from search.analysis.study.top_k import RAW
 NUMBER = re.compile(r"(\w+)=(-?\d+\.?\d*(?:e-?\d+)?)")
 """A part of a condition that is a number, `sigma=3`."""
 FEWEST = 3
-"""Values of a number that make a line."""
+"""The fewest values of a number that make a line."""
 LINE = ("across", "rest")
-"""The number that a line goes over, and the condition without it."""
+"""The number on a line's x axis, and the condition without it."""
 
 
 def sweep_conditions(conditions: Iterable[str]) -> pl.DataFrame:
-    """Return each condition once for each number in it of which a line can be made.
-
-    Columns: condition, across, x, rest.
-    A condition whose `rest` is empty has no other part.
-    """
+    """Return condition, across, x, rest (it may be empty) of each number that makes a line."""
     rows: list[tuple[str, str, float, str]] = []
     for condition in conditions:
         parts = condition.split(" ")
         for place, part in enumerate(parts):
             if found := NUMBER.fullmatch(part):
-                rows.append((condition, found[1], float(found[2]), " ".join(parts[:place] + parts[place + 1 :])))
+                rest = " ".join(parts[:place] + parts[place + 1 :])
+                rows.append((condition, found[1], float(found[2]), rest))
     schema = {"condition": pl.String, "across": pl.String, "x": pl.Float64, "rest": pl.String}
     found = pl.DataFrame(rows, schema=schema, orient="row")
     return found.filter(pl.col("x").n_unique().over(LINE) >= FEWEST)
@@ -39,14 +36,15 @@ def sweep_conditions(conditions: Iterable[str]) -> pl.DataFrame:
 def trace_lines(
     scores: pl.DataFrame, series: pl.DataFrame, without: Collection[str] = (), within: Range = UNBOUNDED
 ) -> pl.DataFrame:
-    """Return across, rest, series, x, trials, mean, low, high: means over trials of their last raw validations.
+    """Return across, rest, series, x, trials, mean, low, high: means of last raw validations.
 
-    `scores`, of one metric, has number, condition, variant, sign and `last`, a cost, sign * metric; `series` number and
-    series, a text. low and high are the ends of Student's 95 % interval, null for one trial. `without`: numbers over
-    which no line goes; `within`: the range of the metric, at which intervals are cut. Series keep the order in which
-    they come.
+    `scores`, of one metric, has number, condition, variant, sign and `last`, a cost, sign * metric;
+    `series` has number and series, a text, whose order is kept. low and high are the ends of
+    Student's 95 % interval, cut at the metric's range `within`; null for one trial. `without` names
+    numbers over which no line goes.
     """
-    swept = sweep_conditions(scores["condition"].unique().sort()).filter(~pl.col("across").is_in(list(without)))
+    swept = sweep_conditions(scores["condition"].unique().sort())
+    swept = swept.filter(~pl.col("across").is_in(list(without)))
     ordered = series["series"].unique(maintain_order=True).to_list()
     return (
         scores.filter(pl.col("variant") == RAW)
@@ -61,12 +59,13 @@ def trace_lines(
 
 
 def order_lines(lines: pl.DataFrame, condition: str) -> pl.DataFrame:
-    """Return the lines pair by pair of LINE: those that go through `condition` first, then the longest."""
+    """Return the lines by LINE: those that go through `condition` first, then the longest."""
     asked = set(condition.split(" "))
 
     def place(own: pl.DataFrame) -> tuple[bool, int, str, str]:
         across, rest = own["across"][0], own["rest"][0]
-        through = set(rest.split(" ")) - {""} <= asked and any(part.startswith(f"{across}=") for part in asked)
+        is_asked = any(part.startswith(f"{across}=") for part in asked)
+        through = set(rest.split(" ")) - {""} <= asked and is_asked
         return not through, -own["x"].n_unique(), across, rest
 
     parts = lines.partition_by(LINE, maintain_order=True)

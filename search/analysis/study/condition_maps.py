@@ -7,17 +7,15 @@ import polars as pl
 from search.analysis.study.top_k import RAW
 
 TWO_NUMBERS = r"^(?P<across>\w+)=(?P<x>[\d.]+) (?P<up>\w+)=(?P<y>[\d.]+)$"
-"""A condition of two numbers."""
 _FEWEST = 2
-"""Values of each number that make a map; and more pairs of them must be known than either has values."""
+"""The fewest values of each number in a map; its known pairs must outnumber either's values."""
 
 
 def map_conditions(scores: pl.DataFrame, panels: pl.DataFrame) -> pl.DataFrame:
-    """Return means over trials of their last raw validations, sorted by all columns.
+    """Return across, up, panel, x, y, value: means of last raw validations, sorted by all columns.
 
-    Columns: across, up, panel, x, y, value.
-    `scores`, of one metric, has number, condition, variant, sign and `last`, a cost, sign * metric; `panels` number and
-    panel, a text.
+    `scores`, of one metric, has number, condition, variant, sign and `last`, a cost, sign * metric;
+    `panels` has number and panel, a text.
     """
     own = scores.filter(pl.col("variant") == RAW)
     found = pl.col("condition").str.extract_groups(TWO_NUMBERS)

@@ -13,20 +13,21 @@ from search.analysis.study.top_k import FINE_PORTIONS, PORTION, best_of, mean_ma
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutRates:
-    """Mean dropout rates of the best trials, ranked by the objective's metric within their group, once per variant.
+    """Mean dropout rates of the best trials by the objective's metric, once per variant.
 
-    Portions are those of `top_k.FINE_PORTIONS`. Dropout rates are the sampled parameters whose name ends in `dropout`.
+    Portions are those of `top_k.FINE_PORTIONS`, in a group. Dropout rates are the sampled
+    parameters whose name ends in `dropout`. A margin is half a 95 % interval.
     """
 
     rates: pl.DataFrame
-    """group_number, dropout (the parameter's path), variant, portion, counted, rate, margin (of the 95 % interval)."""
+    """group_number, dropout (the parameter's path), variant, portion, counted, rate, margin."""
     pooled: pl.DataFrame
-    """dropout, variant, portion, counted, rate, margin: means over groups; with fewer than two, over trials that all
-    rank against one another. `counted` is the most trials that the portion has in a group."""
+    """dropout, variant, portion, counted, rate, margin: means over groups, or over trials ranked
+    together if there are fewer than two. `counted` is the most trials of the portion in a group."""
     trend: pl.DataFrame
-    """measure, extra (`fewer`: groups up to the median measure; `more`: the others), dropout, variant, portion, amount,
-    groups, rate, margin: means over groups of amount 0, 1-2, 3-6, 7-14, ... The amount has the name that it was given
-    by."""
+    """measure, extra (`fewer`: groups up to the median measure; `more`: the others), dropout,
+    variant, portion, the given amount, groups, rate, margin: means over groups of amount 0, 1-2,
+    3-6, 7-14, ..."""
 
 
 def average_dropout(
@@ -34,13 +35,14 @@ def average_dropout(
 ) -> DropoutRates:
     """Return the rates of the best trials of a study.
 
-    `sampled` has number and a column for each dropout rate that is sampled, null where a trial does not have it;
-    `scores` are those of one metric. `groups` has group_number, the column `amount`, over which the trend goes, and
-    the columns `measures`, by whose medians it parts the groups.
+    `sampled` has number and a column for each sampled dropout rate, null for a trial without it;
+    `scores` are those of one metric. `groups` has group_number, the column `amount`, over which the
+    trend goes, and the columns `measures`, by whose medians it parts the groups.
     """
     paths = sorted(sampled.columns[1:])
     rates = sampled.with_columns(pl.col(paths).cast(pl.Float64))
-    known = scores.select("number", "group_number", pl.col("variant").cast(pl.Categorical), cost="best")
+    variant = pl.col("variant").cast(pl.Categorical)
+    known = scores.select("number", "group_number", variant, cost="best")
     scored = known.drop_nulls("cost").join(rates, on="number")
     by_group = _rates(scored.join(groups, on="group_number", how="semi"), ["group_number"], paths)
     if groups.height < 2:
@@ -49,26 +51,28 @@ def average_dropout(
         means = by_group.group_by("dropout", "variant", "portion").agg(
             counted=pl.col("counted").max(), mean=pl.col("rate").mean(), margin=mean_margin("rate")
         )
-        pooled = means.rename({"mean": "rate"}).select(*_RATES).sort("dropout", "variant", "portion")
-    return DropoutRates(rates=by_group, pooled=pooled, trend=_trend(by_group, groups, amount, measures))
+        pooled = means.rename({"mean": "rate"}).select(*_RATES)
+        pooled = pooled.sort("dropout", "variant", "portion")
+    trend = _trend(by_group, groups, amount, measures)
+    return DropoutRates(rates=by_group, pooled=pooled, trend=trend)
 
 
 def _rates(scored: pl.DataFrame, cell: Sequence[str], paths: Sequence[str]) -> pl.DataFrame:
-    """Return means of the rates over the portions of each cell.
-
-    A rate that some trials lack is averaged over the others.
-    """
+    """Return means over the portions of each cell, of the trials that have the rate."""
     cells = [*cell, "variant"]
     found = [pl.DataFrame(schema={name: pl.Int64() for name in cell} | _RATES)]
     variants: list[str] = scored["variant"].unique().to_list() if paths else []
-    for variant in variants:  # one after the other, as the portions: together they would be several times the trials
+    # One after the other, as the portions: together they would be several times the trials.
+    for variant in variants:
         trials = rank(scored.filter(pl.col("variant") == variant), cells)
+        index = [*cells, "portion", "counted"]
+        rates = [pl.struct(rate=pl.col(path).mean(), margin=mean_margin(path)).alias(path) for path in paths]
         for portion, one_in in FINE_PORTIONS.items():
             means = (
                 best_of(trials, portion, one_in)
-                .group_by(*cells, "portion", "counted")
-                .agg(pl.struct(rate=pl.col(path).mean(), margin=mean_margin(path)).alias(path) for path in paths)
-                .unpivot(on=paths, index=[*cells, "portion", "counted"], variable_name="dropout", value_name="found")
+                .group_by(index)
+                .agg(rates)
+                .unpivot(on=paths, index=index, variable_name="dropout", value_name="found")
                 .unnest("found")
                 .select(*cell, *_RATES)
                 .with_columns(pl.col("variant").cast(pl.String))

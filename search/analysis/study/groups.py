@@ -1,4 +1,4 @@
-"""The groups of a study, trials that share their structural parameters: their sizes and their best trials."""
+"""The groups of a study, trials of equal structural parameters: their sizes and best trials."""
 
 from __future__ import annotations
 
@@ -18,38 +18,37 @@ _SIZED = ("task", "model")
 def list_groups(ended: pl.DataFrame) -> pl.DataFrame:
     """Return group_number, trials, params and the integers of the task and model by their path.
 
-    `params` are those of the first trial, as JSON.
-    No rows unless groups have two trials on average: then a group is a trial rather than an ensemble. Of `config` only
-    that of each group's first trial that has one is read.
+    `params` are those of the first trial, as JSON. No rows if groups have fewer than two trials on
+    average, as they are no ensembles then. Of `config` only that of each group's first trial that
+    has one is read.
     """
     firsts = (
         ended.lazy()
         .sort("number")
         .group_by("group_number")
-        .agg(trials=pl.len(), params=pl.col("params").first(), config=pl.col("config").drop_nulls().first())
+        .agg(pl.len().alias("trials"), pl.col("params").first(), pl.col("config").drop_nulls().first())
         .sort("group_number")
         .collect()
     )
     if 2 * firsts.height > ended.height:
         firsts = firsts.clear()
-    found: list[dict[str, int]] = []
+    sizes: list[dict[str, int]] = []
     for text in firsts["config"]:
         config: Mapping[str, Any] = json.loads(text) if text else {}
         fields = ((section, *field) for section in _SIZED for field in config.get(section, {}).items())
-        found.append({f"{section}.{field}": value for section, field, value in fields if type(value) is int})  # no bool
-    sizes = pl.DataFrame(found, infer_schema_length=None)
+        # The type itself, as a bool is an int.
+        sizes.append({f"{section}.{field}": value for section, field, value in fields if type(value) is int})
+    columns = pl.DataFrame(sizes, infer_schema_length=None)
     groups = firsts.drop("config")
-    return groups.hstack(sizes) if sizes.width else groups
+    return groups.hstack(columns) if columns.width else groups
 
 
 def group_statistics(scores: Iterable[pl.DataFrame], groups: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
-    """Return group_number, name, condition and the top-k statistics of each trial's best validation in its group.
-
-    `scores` come some metrics at a time, each time all of them.
-    """
+    """Return the top-k statistics of best validations in each group; `scores` come in parts."""
+    own = groups.select("group_number")
     found = [
         top_k_statistics(
-            some.join(groups.select("group_number"), on="group_number", how="semi").with_columns(cost="best"),
+            some.join(own, on="group_number", how="semi").with_columns(cost="best"),
             ["group_number", *METRIC],
         )
         for some in scores
@@ -58,9 +57,9 @@ def group_statistics(scores: Iterable[pl.DataFrame], groups: pl.DataFrame, order
 
 
 def compare_within_groups(statistics: pl.DataFrame) -> pl.DataFrame:
-    """Return the changes against raw over groups.
+    """Return name, condition, variant, portion, groups, better, median, low, high.
 
-    Columns: name, condition, variant, portion, groups, better, median, low, high.
+    The last three are of the changes against raw over groups, `better` the groups with less cost.
     """
     better = pl.col("sign") * (pl.col("value") - pl.col("raw")) < 0
     return (
@@ -71,11 +70,10 @@ def compare_within_groups(statistics: pl.DataFrame) -> pl.DataFrame:
 
 
 def trend(statistics: pl.DataFrame, amount: str) -> pl.DataFrame:
-    """Return values over groups of like amount.
+    """Return name, condition, variant, portion, `amount`, groups, median, low, high.
 
-    Columns: name, condition, variant, portion, `amount`, groups, median, low, high.
-    `amount`: a column of the statistics that is 0 or more; alike are 0, 1-2, 3-6, 7-14, ..., of which a log-uniform
-    distribution draws as many each.
+    Values are over groups of like amount, a column of the statistics that is 0 or more: 0, 1-2,
+    3-6, 7-14, ..., of which a log-uniform distribution draws as many each.
     """
     doublings = count_doublings(amount)
     return (

@@ -1,7 +1,7 @@
-"""The metrics of trials that ended, as scores that can be ranked: each trial's best and its last validation.
+"""The metrics of ended trials, as scores that can be ranked: each trial's best and last validation.
 
-Legend: a *score* is one metric of one trial under one condition and variant; its *cost* is the metric turned so that
-less is better, sign * metric.
+Legend: a *score* is one metric of one trial under one condition and variant; its *cost* is the
+metric turned so that less is better, sign * metric.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ METRIC = ("name", "condition")
 Metric = tuple[str, str, int]
 """Name, condition, and the sign that makes it a cost."""
 Summaries = Mapping[Metric, pl.DataFrame]
-"""A metric -> number, group_number, variant, best and last, both costs: of the trials that ended with a result. Metrics
-are most of a study, and these are a fraction of them."""
+"""A metric -> number, group_number, variant, best and last, both costs, of trials with a result."""
 
 _POINTS = 30
 """Points of a distribution for each factor of e in the rank."""
@@ -29,15 +28,15 @@ _POINTS = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Metrics that one section of a report reserves, so that no other table ranks them; no claim about arms."""
+    """Metrics that one section of a report reserves, so that no other table ranks them."""
 
     names: Collection[str] = ()
     """The first words of their names."""
     conditions: str | None = None
-    """A regular expression of their conditions; its first group is the condition without what is claimed of it."""
+    """A regular expression of their conditions; its first group is the condition of the section."""
 
     def holds(self, metric: Metric) -> bool:
-        """Return whether a metric is claimed."""
+        """Return True if a metric is claimed."""
         name, condition, _ = metric
         if name.partition(" ")[0] in self.names:
             return True
@@ -52,11 +51,12 @@ class Claim:
 
 
 def summarise(batches: Iterable[pl.DataFrame], ended: pl.DataFrame, metric: str, direction: str) -> Summaries:
-    """Reduce metrics that come in batches, each with all of some trials in the order of steps, to what figures need.
+    """Reduce batches of metrics, each with all of some trials in the order of steps, to summaries.
 
-    More of `metric`, the objective's, is better if the study maximizes it; of another one, if its name says accuracy.
+    More is better for `metric`, the objective's, if the study maximizes it; for others if the name
+    has the word accuracy.
     """
-    value, groups = pl.col("value"), ended.select("number", "group_number")
+    value = pl.col("value")
     largest: Any = ended["number"].max() or 0
     small = pl.UInt32 if largest < 2**32 else pl.Int64
     parts: dict[Metric, list[pl.DataFrame]] = {}
@@ -64,23 +64,23 @@ def summarise(batches: Iterable[pl.DataFrame], ended: pl.DataFrame, metric: str,
         whole = (
             batch.group_by("number", *METRIC, "variant", maintain_order=True)
             .agg(lowest=value.min(), highest=value.max(), last=value.last())
-            .join(groups, on="number")
+            .join(ended.select("number", "group_number"), on="number")
             .with_columns(pl.col("variant").cast(pl.Categorical))
         )
         for (name, condition), part in whole.partition_by(*METRIC, as_dict=True, include_key=False).items():
-            more_is_better = direction == "maximize" if name == metric else "accuracy" in name
-            costs = {"best": -pl.col("highest"), "last": -pl.col("last")} if more_is_better else {"best": "lowest"}
+            sign, costs = 1, {"best": pl.col("lowest"), "last": pl.col("last")}
+            if direction == "maximize" if name == metric else "accuracy" in name:
+                sign, costs = -1, {"best": -pl.col("highest"), "last": -pl.col("last")}
             numbers = pl.col("number", "group_number").cast(small)
-            chosen = part.with_columns(**costs).select(numbers, "variant", "best", "last")
-            sign = -1 if more_is_better else 1
+            chosen = part.select(numbers, "variant", **costs)
             parts.setdefault((name, condition, sign), []).append(chosen)
     return {metric: pl.concat(found) for metric, found in parts.items()}
 
 
 def score(summaries: Summaries, text: pl.DataType = pl.String()) -> pl.DataFrame:
-    """Return number, group_number, name, condition, variant, sign, best and last, both costs: one row for each score.
+    """Return number, group_number, name, condition, variant, sign, best and last, both costs.
 
-    `text` is the type of name, condition and variant: categories take a fourth of the room of texts.
+    `text` is the type of name, condition and variant: categories take a fourth of the memory.
     """
     found = [
         summary.select(
@@ -94,53 +94,47 @@ def score(summaries: Summaries, text: pl.DataType = pl.String()) -> pl.DataFrame
         )
         for (name, condition, sign), summary in summaries.items()
     ]
-    return pl.concat([pl.DataFrame(schema={**_SCORES, **dict.fromkeys((*METRIC, "variant"), text)}), *found])
+    empty = pl.DataFrame(schema={**_SCORES, **dict.fromkeys((*METRIC, "variant"), text)})
+    return pl.concat([empty, *found])
 
 
 _SCORES = {
-    "number": pl.Int64(),
-    "group_number": pl.Int64(),
-    "name": pl.String(),
-    "condition": pl.String(),
-    "variant": pl.String(),
+    **dict.fromkeys(("number", "group_number"), pl.Int64()),
+    **dict.fromkeys((*METRIC, "variant"), pl.String()),
     "sign": pl.Int32(),
-    "best": pl.Float64(),
-    "last": pl.Float64(),
+    **dict.fromkeys(("best", "last"), pl.Float64()),
 }
 
 
 def list_metrics(summaries: Summaries) -> pl.DataFrame:
-    """Return name, condition and variant of all that was measured."""
-    found = [
+    """Return name, condition and variant of each metric, each once."""
+    empty = pl.DataFrame(schema=dict.fromkeys((*METRIC, "variant"), pl.String()))
+    columns = [
         summary.select(
-            pl.lit(name).alias("name"), pl.lit(condition).alias("condition"), pl.col("variant").cast(pl.String)
-        ).unique()
+            pl.lit(name).alias("name"),
+            pl.lit(condition).alias("condition"),
+            pl.col("variant").cast(pl.String),
+        )
         for (name, condition, _), summary in summaries.items()
     ]
-    return pl.concat([pl.DataFrame(schema=dict.fromkeys((*METRIC, "variant"), pl.String())), *found])
+    return pl.concat([empty, *(frame.unique() for frame in columns)])
 
 
 def order_metrics(measured: pl.DataFrame, metric: str, condition: str) -> pl.DataFrame:
-    """Return name, condition, variant, order: the rank of each metric and variant in every table.
-
-    The objective's metric and condition come first, then its other conditions, then other metrics; of each, raw first.
-    """
+    """Return name, condition, variant, order: the objective's metric first, raw before others."""
     own, same = pl.col("name") == metric, pl.col("condition") == condition
-    return measured.sort(~(own & same), ~own, *METRIC, pl.col("variant") != RAW, "variant").with_row_index("order")
+    columns = ~(own & same), ~own, *METRIC, pl.col("variant") != RAW, "variant"
+    return measured.sort(*columns).with_row_index("order")
 
 
 def sort_statistics(frame: pl.DataFrame, order: pl.DataFrame, first: str) -> pl.DataFrame:
-    """Sort top-k statistics by a column, then as `order_metrics` says, then from small portions to large ones."""
+    """Sort top-k statistics by the column `first`, then by `order_metrics`, then by portion."""
     named = frame.with_columns(pl.col(*METRIC, "variant").cast(pl.String))
     return named.join(order, on=[*METRIC, "variant"]).sort(first, "order", "portion").drop("order")
 
 
 def study_statistics(scores: Iterable[pl.DataFrame], order: pl.DataFrame) -> pl.DataFrame:
-    """Return the top-k statistics of all trials: kept (`best` or `last`: validation), name, condition and those of
-    top_k.
-
-    `scores` come some metrics at a time, each time all of them.
-    """
+    """Return kept (`best` or `last`) and the top-k statistics; `scores` come in parts."""
     found = [
         top_k_statistics(some.with_columns(cost=which), METRIC).select(pl.lit(which).alias("kept"), pl.all())
         for some in scores
@@ -150,10 +144,10 @@ def study_statistics(scores: Iterable[pl.DataFrame], order: pl.DataFrame) -> pl.
 
 
 def distribution(scores: pl.DataFrame) -> pl.DataFrame:
-    """Return name, condition, variant, value, share: how many trials are at least as good as value.
+    """Return name, condition, variant, value, share: trials at least as good as value, of all.
 
-    Each counts by its best validation, as a share of all.
-    A few hundred points of each distribution, close together at the good end.
+    A trial counts by its best validation. A few hundred points of each distribution, close together
+    at the good end.
     """
     position, point = pl.col("rank"), (_POINTS * pl.col("rank").log()).floor()
     return (
@@ -169,9 +163,8 @@ def distribution(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def mean_last(scores: pl.DataFrame) -> pl.DataFrame:
-    """Return name, condition, variant, trials, value: means over trials of their last validations."""
+    """Return name, condition, variant, trials, value: means of trials' last validations."""
     value = pl.col("sign") * pl.col("last")
-    known = scores.select(*METRIC, "variant", value=value).drop_nulls("value")
-    return (
-        known.group_by(*METRIC, "variant").agg(trials=pl.len(), value=pl.col("value").mean()).sort(*METRIC, "variant")
-    )
+    keys = (*METRIC, "variant")
+    known = scores.select(*keys, value=value).drop_nulls("value")
+    return known.group_by(keys).agg(trials=pl.len(), value=pl.col("value").mean()).sort(keys)

@@ -1,4 +1,4 @@
-"""The trials of a study: how many are in which state, which are best, and what their parameters have in common."""
+"""The trials of a study: their states, the best ones, and what their parameters have in common."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Parameters:
     """The sampled parameters of some trials."""
 
     varying: Mapping[str, tuple[Scalar | None, ...]]
-    """Parameter -> its value in each of the trials; None where a trial does not have it."""
+    """Parameter -> its value in each of the trials; None if a trial does not have it."""
     shared: Params
     """Parameters of one value in all of them; of a single trial, all vary."""
 
@@ -34,10 +34,13 @@ def best_trials(ended: pl.DataFrame, direction: str, top: int = 10) -> pl.DataFr
 
 
 def compare_parameters(params: pl.Series) -> Parameters:
-    """Separate the parameters that differ between trials from those that do not, given their `params` as JSON."""
+    """Separate the parameters that differ between trials from the others; `params` are JSON."""
     decoded: list[Params] = [json.loads(text) for text in params]
     paths = dict.fromkeys(path for each in decoded for path in each)
     rows = {path: tuple(each.get(path) for each in decoded) for path in paths}
-    same = {path: values[0] for path, values in rows.items() if len(values) > 1 and len(set(values)) == 1}
-    shared = {path: value for path, value in same.items() if value is not None}
-    return Parameters(varying={path: values for path, values in rows.items() if path not in shared}, shared=shared)
+    shared: dict[str, Scalar] = {}
+    for path, values in rows.items():
+        if len(values) > 1 and len(set(values)) == 1 and values[0] is not None:
+            shared[path] = values[0]
+    varying = {path: values for path, values in rows.items() if path not in shared}
+    return Parameters(varying=varying, shared=shared)

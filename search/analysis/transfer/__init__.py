@@ -1,1 +1,1 @@
-"""What a transfer says: its second stage, the compatibility matrix, and which sources are alike."""
+"""The analysis of a transfer: its second stage, the compatibility matrix, and similar sources."""

@@ -1,4 +1,4 @@
-"""What a compatibility matrix says: the best source of each target, how general sources are, which are alike."""
+"""Best sources of targets, general sources, and similar ones, by a compatibility matrix."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ Axis = Literal["source", "target"]
 Numbers = NDArray[np.float64]
 
 FEWEST = 5
-"""Two rows are compared over this many cells at least: of fewer, the interval of r holds nearly everything."""
+"""The fewest cells that two rows are compared over; with fewer, r's interval is nearly [-1, 1]."""
 _DEVIATIONS = 1.959963984540054
 """Standard deviations around the mean that hold 95 % of a normal variable."""
 
 
 def best_sources(matrix: Matrix) -> pl.DataFrame:
-    """Return one row per target with a result.
+    """Return target, unit, best, leading, mean, low, high, own, others, own_against_rest.
 
-    Columns: target, unit, best, leading, mean, low, high, own, others, own_against_rest.
-
-    `leading`: the source with the best mean (`mean`, `low`, `high`), the target's own one if several are as good;
-    `best`: the same where its verdict is BETTER, else null. `own`: the mean of the target's own source, the matrix's
-    diagonal; `others`: the mean over all others; null where there is none. `own_against_rest`: the own source against
-    each other one, by paired t-tests over seeds with Holm's correction over all targets: BETTER than every other, WORSE
-    than one, or UNDECIDED; null where there is no own or no other source, or fewer than four pairs.
+    A row per target with a result. `leading` is the source with the best mean (`mean`, `low`,
+    `high`), the target's own one if several are as good; `best` is the same if its verdict is
+    BETTER, else null. `own` is the mean of the target's own source, the matrix's diagonal; `others`
+    is the mean over all others. `own_against_rest` has paired t-tests over seeds of the own source
+    against each other one, with Holm's correction over all targets: BETTER than every other, WORSE
+    than one, or UNDECIDED; null without own or other sources, or with fewer than four pairs.
     """
-    own, known = pl.col("source") == pl.col("target"), matrix.cells.filter(pl.col("mean").is_not_null())
-    leading = known.sort(GAIN, own, descending=True, maintain_order=True).group_by("target", maintain_order=True)
+    own, known = pl.col("source") == pl.col("target"), matrix.cells.drop_nulls("mean")
+    leading = known.sort(GAIN, own, descending=True, maintain_order=True)
+    leading = leading.group_by("target", maintain_order=True)
     found = leading.agg(
         pl.col("unit", "mean", "low", "high").first(),
         leading=pl.col("source").first(),
@@ -53,26 +53,24 @@ def best_sources(matrix: Matrix) -> pl.DataFrame:
         own=pl.col("mean").filter(own).first(),
         others=pl.col("mean").filter(~own).mean(),
     )
-    columns = ("target", "unit", "best", "leading", "mean", "low", "high", "own", "others", "own_against_rest")
-    return (
-        found.join(_own_against_rest(matrix), on="target", how="left")
-        .select(columns)
-        .sort(pl.col("target").replace_strict(list(matrix.targets), range(len(matrix.targets))))
-    )
+    ranks = pl.col("target").replace_strict(list(matrix.targets), range(len(matrix.targets)))
+    columns = ("target", "unit", "best", "leading", "mean", "low", "high", "own", "others")
+    joined = found.join(_own_against_rest(matrix), on="target", how="left")
+    return joined.select(*columns, "own_against_rest").sort(ranks)
 
 
 def _own_against_rest(matrix: Matrix) -> pl.DataFrame:
-    """target, own_against_rest."""
-    directions = matrix.cells.select("target", sign=pl.when(pl.col("direction") == "maximize").then(1).otherwise(-1))
-    known = matrix.pairs.filter(pl.col("change").is_not_null()).join(directions.unique(), on="target")
-    # From the values, not from the changes: equal values are a tie, and differ in no last digit.
+    """Return target and own_against_rest."""
+    sign = pl.when(pl.col("direction") == "maximize").then(1).otherwise(-1)
+    signs = matrix.cells.select("target", sign=sign).unique()
+    known = matrix.pairs.drop_nulls("change").join(signs, on="target")
+    # From the values, not from the changes: equal values are a tie, to the last digit.
     pairs = known.with_columns(gain=pl.col("sign") * pl.col("value"))
     own = pairs.filter(pl.col("source") == pl.col("target")).select("target", "seed", own="gain")
     others = pairs.filter(pl.col("source") != pl.col("target")).join(own, on=["target", "seed"])
     rows: list[dict[str, str | float]] = []
-    for (target, source), both in others.sort("target", "source", "seed").group_by(
-        "target", "source", maintain_order=True
-    ):
+    others = others.sort("target", "source", "seed")
+    for (target, source), both in others.group_by("target", "source", maintain_order=True):
         found = summarize_differences((both["own"] - both["gain"]).to_numpy())
         p = found.decisive_p if found.pairs >= FEWEST_OF_VERDICT else nan
         rows.append({"target": str(target), "source": str(source), "mean": found.mean, "p": p})
@@ -95,19 +93,23 @@ def _own_against_rest(matrix: Matrix) -> pl.DataFrame:
 
 
 def generality(matrix: Matrix) -> pl.DataFrame:
-    """Return one row per source and unit, in the order of the rows.
+    """Return source, unit, targets, better, worse, mean, elsewhere, middle, its ends, improvement.
 
-    source, unit, targets (that have a result), better, worse (on how many of these its verdict is so), mean (over the
-    row), elsewhere (over the row but the source's own task), middle (interquartile mean of the changes of all pairs on
-    all targets), middle_low, middle_high (its 95 % interval, with the variance within targets; null for fewer than
-    FEWEST_TASKS targets or FEWEST_RUNS pairs on one), improvement (the probability that a trial of the
-    source is better than one of the baseline on the same target, the mean over targets).
+    A row per source and unit. targets have a result, and a verdict BETTER or WORSE on some; mean is
+    over the row, elsewhere without the source's own task; middle is the interquartile mean of the
+    changes of all pairs on all targets, middle_low and middle_high its 95 % interval, with the
+    variance within targets, null for fewer than FEWEST_TASKS targets or FEWEST_RUNS pairs on one;
+    improvement is the probability that a trial of the source is better than one of the baseline on
+    the same target, the mean over targets.
     """
-    known = matrix.cells.filter(pl.col("mean").is_not_null())
-    middles = [
-        {"source": source, "unit": unit, **_describe_row(matrix, own)}
-        for (source, unit), own in known.group_by("source", "unit", maintain_order=True)
-    ]
+    known = matrix.cells.drop_nulls("mean")
+    middle_rows = pl.DataFrame(
+        [
+            {"source": source, "unit": unit, **_describe_row(matrix, own)}
+            for (source, unit), own in known.group_by("source", "unit", maintain_order=True)
+        ],
+        schema=_MIDDLES,
+    )
     return (
         known.group_by("source", "unit", maintain_order=True)
         .agg(
@@ -117,7 +119,7 @@ def generality(matrix: Matrix) -> pl.DataFrame:
             mean=pl.col("mean").mean(),
             elsewhere=pl.col("mean").filter(pl.col("source") != pl.col("target")).mean(),
         )
-        .join(pl.DataFrame(middles, schema=_MIDDLES), on=["source", "unit"], how="left", maintain_order="left")
+        .join(middle_rows, on=["source", "unit"], how="left", maintain_order="left")
     )
 
 
@@ -151,14 +153,14 @@ def _describe_row(matrix: Matrix, cells: pl.DataFrame) -> dict[str, float | None
 
 
 def similarity(matrix: Matrix, axis: Axis = "source") -> pl.DataFrame:
-    """Return the correlation (Pearson's r) of every two rows (`source`) or columns (`target`).
+    """Return one, other, r, low, high, shared of every two rows (`source`) or columns (`target`).
 
-    Columns: one, other, r, low, high, shared.
-    `shared`: the cells that both have. r is null for fewer than FEWEST of them, and where a row does not vary; low and
-    high are the ends of its 95 % interval by Fisher's transformation, tanh(artanh r -+ 1.96 / sqrt(shared - 3)).
+    r is Pearson's over the `shared` cells that both have, null for fewer than FEWEST of them and if
+    a row does not vary; low and high are the ends of its 95 % interval by Fisher's transformation,
+    tanh(artanh r -+ 1.96 / sqrt(shared - 3)).
     """
     along = "target" if axis == "source" else "source"
-    cells = matrix.cells.filter(pl.col("mean").is_not_null()).select(axis, along, GAIN)
+    cells = matrix.cells.drop_nulls("mean").select(axis, along, GAIN)
     r = pl.corr("gain", "gain_other")
     found = (
         cells.join(cells, on=along, suffix="_other")
@@ -177,16 +179,17 @@ def similarity(matrix: Matrix, axis: Axis = "source") -> pl.DataFrame:
 
 
 def interval_of_correlation(r: pl.Expr, shared: pl.Expr) -> dict[str, pl.Expr]:
-    """Return `low` and `high` of the 95 % interval of r over `shared` cells, by Fisher's transformation."""
+    """Return `low` and `high` of the 95 % interval of r over `shared` cells (Fisher)."""
     middle, reach = r.clip(-1, 1).arctanh(), _DEVIATIONS / (shared - 3).sqrt()
     return {"low": (middle - reach).tanh(), "high": (middle + reach).tanh()}
 
 
 def by_similarity(matrix: Matrix) -> Matrix:
-    """Return the matrix with like rows side by side; columns follow the rows of their name, then come the other ones.
+    """Return the matrix with similar rows side by side, and columns in the order of the rows.
 
-    The order of the leaves of an average-linkage tree over 1 - r, with neighbours as close as the tree allows
-    (Bar-Joseph et al. 2001); an unknown r counts as 0.
+    Columns of no row's name come last. The order is that of the leaves of an average-linkage tree
+    over 1 - r, with neighbours as close as the tree allows (Bar-Joseph et al. 2001); an unknown r
+    counts as 0.
     """
     rows = _leaves(similarity(matrix, "source"))
     named = [source for source in rows if source in matrix.targets]

@@ -1,8 +1,8 @@
-"""The compatibility matrix: what an architecture found on one task changes on another, against the baseline.
+"""The compatibility matrix: the change by an architecture of one task on another task.
 
-Legend: a *source* is what a model was made for (a row), a *target* the task it is trained on again (a column), a *pair*
-the results of a source and of the baseline on one target with one seed. Source: paper 002, sections 3.2 and 4.2,
-Figures 5, 9 and 11.
+Legend: a *source* is the task that a model was found on (a row), a *target* the task that it is
+trained on again (a column), a *pair* the results of a source and of the baseline on one target
+with one seed. Source: paper 002, sections 3.2 and 4.2, Figures 5, 9 and 11.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from spaces.errors import GraftError
 BASELINE = "baseline"
 """The source of the models that all others are compared with."""
 
-GAIN = pl.when(pl.col("direction") == "maximize").then(pl.col("mean")).otherwise(-pl.col("mean")).alias("gain")
+_IS_MAXIMIZED, _MEAN = pl.col("direction") == "maximize", pl.col("mean")
+GAIN = pl.when(_IS_MAXIMIZED).then(_MEAN).otherwise(-_MEAN).alias("gain")
 """A cell's mean, turned so that more is better."""
 
 _CELL = ("source", "target")
@@ -44,17 +45,18 @@ class Matrix:
     cells: pl.DataFrame
     """One row per source and target, in their order.
 
-    source, target, direction, unit, mean, low, high, pairs, dropped, p, q, verdict. `unit` of mean, low and high, one
-    for each target: `points` (100 x the difference) of a metric that is maximised and within [0, 1], `percent` of the
-    baseline's |value| where less is better, `difference` of any other. `dropped`: seeds that gave no pair, as one side
-    has no finite result; 0 where the source was not tried. `p`: two-sided (PairedDifference.decisive_p); `q`: p
-    adjusted over the cells by Benjamini and Hochberg; unlike that of arms, without `block_p`. `verdict`: BETTER or
-    WORSE than the baseline where q < SURE and the interval excludes 0, else UNDECIDED. Nulls: mean without a pair, low
-    and high with fewer than two, p, q and verdict with fewer than four.
+    source, target, direction, unit, mean, low, high, pairs, dropped, p, q, verdict. `unit` of mean,
+    low and high, one per target: `points` (100 x the difference) for a maximised metric within
+    [0, 1], `percent` of the baseline's |value| for a minimised one, else `difference`. `dropped`:
+    seeds that gave no pair, as one side has no finite result; 0 if the source was not tried. `p`:
+    two-sided (PairedDifference.decisive_p, without `block_p`); `q`: p adjusted over the cells by
+    Benjamini and Hochberg. `verdict`: BETTER or WORSE than the baseline if q < SURE and the
+    interval excludes 0, else UNDECIDED. Nulls: mean without a pair, low and high with fewer than
+    two, p, q and verdict with fewer than four.
     """
     pairs: pl.DataFrame
-    """source, target, seed, value, against (the baseline's value), change: one row per seed that a source was tried
-    with, in this order; change is null where that gave no pair."""
+    """source, target, seed, value, against (the baseline's value), change: one row per seed that a
+    source was tried with, in this order; change is null without a pair."""
 
     def reorder(self, sources: Sequence[str], targets: Sequence[str]) -> Matrix:
         """Return the same matrix with its rows and columns in another order."""
@@ -63,18 +65,17 @@ class Matrix:
 
 
 def compute_matrix(results: pl.DataFrame, baseline: str = BASELINE, interval: Interval | None = None) -> Matrix:
-    """Return the matrix of stage-two results, rows and columns by name.
+    """Return the matrix of stage-two results, rows and columns by name, with Student's intervals.
 
-    Intervals are Student's unless told otherwise.
-
-    `results` has source, target, seed, value and direction (`minimize` or `maximize`, one for each target). Several
-    results of one source, target and seed count by their mean; values that are null or not finite do not count. Raises
-    TransferError if there is no result of the baseline, none of anything else, or no pair.
+    `results` has source, target, seed, value and direction (`minimize` or `maximize`, one for each
+    target). Several results of a source, target and seed count by their mean; values that are null
+    or not finite do not count. Raises TransferError if there is no result of the baseline, none of
+    anything else, or no pair.
     """
     interval = interval or Student()
     targets = _targets(results)
-    # One row per seed that was tried, null where it has no result. Sums are taken in one order, whatever that of the
-    # results and of polars' groups: the last digits depend on it.
+    # One row per seed that was tried, null if it has no result. Sums are taken in one order, as the
+    # last digits depend on it, whatever that of the results and of polars' groups.
     value = pl.col("value")
     finite = results.with_columns(value=pl.when(value.is_finite()).then(value))
     scores = finite.group_by(*_CELL, "seed").agg(value.sort().mean()).sort(*_CELL, "seed")
@@ -83,9 +84,11 @@ def compute_matrix(results: pl.DataFrame, baseline: str = BASELINE, interval: In
     cells = _cells(pairs, scores, baseline)
     if not cells["pairs"].sum():
         raise TransferError(f"no seed has results of both {baseline!r}, the baseline, and another source on one target")
-    every = pl.DataFrame({"source": sources}, schema={"source": pl.String}).join(targets, how="cross")
+    every = pl.DataFrame({"source": sources}, schema={"source": pl.String})
+    every = every.join(targets, how="cross")
     complete = every.join(_add_intervals(cells, interval), on=_CELL, how="left").with_columns(
-        verdict=decide(pl.col("q"), pl.col("low"), pl.col("high"), pl.col("direction") == "maximize")
+        pl.col("pairs", "dropped").fill_null(0),
+        verdict=decide(pl.col("q"), pl.col("low"), pl.col("high"), _IS_MAXIMIZED),
     )
     columns: list[str] = targets["target"].to_list()
     return Matrix(
@@ -93,13 +96,13 @@ def compute_matrix(results: pl.DataFrame, baseline: str = BASELINE, interval: In
         interval=interval,
         sources=tuple(sources),
         targets=tuple(columns),
-        cells=_in_order(complete.with_columns(pl.col("pairs", "dropped").fill_null(0)), sources, columns),
+        cells=_in_order(complete, sources, columns),
         pairs=pairs.select(*_CELL, "seed", "value", "against", "change"),
     )
 
 
 def _targets(results: pl.DataFrame) -> pl.DataFrame:
-    """Return target, direction, unit, by target; raises TransferError where a target has two directions."""
+    """Return target, direction, unit; raises TransferError for a target of two directions."""
     value, direction = pl.col("value").filter(pl.col("value").is_finite()), pl.col("direction")
     share = (pl.col("least") >= 0) & (pl.col("most") <= 1)
     found = (
@@ -133,10 +136,7 @@ def _check_sources(scores: pl.DataFrame, baseline: str) -> list[str]:
 
 
 def _pair(scores: pl.DataFrame, targets: pl.DataFrame, baseline: str) -> pl.DataFrame:
-    """Return each seed of each cell with the baseline's value beside it.
-
-    `met`: whether the baseline was tried with the seed.
-    """
+    """Return each seed of each cell beside the baseline's; `met` is True if the baseline has it."""
     is_baseline, value, against = pl.col("source") == baseline, pl.col("value"), pl.col("against")
     known = scores.filter(is_baseline).select("target", "seed", against="value", met=pl.lit(True))
     difference, unit = value - against, pl.col("unit")
@@ -185,9 +185,10 @@ def _add_intervals(cells: pl.DataFrame, interval: Interval) -> pl.DataFrame:
     """Return the cells with the ends of their intervals and p values."""
     known = cells.filter(pl.col("pairs") > 0)
     low, high = interval.bounds(known)
-    columns = {"low": low, "high": high, "p": decisive_p(known)}
-    tested = known.with_columns(pl.Series(name, values).fill_nan(None) for name, values in columns.items())
-    tested = tested.with_columns(q=pl.Series(adjust_p(columns["p"], "bh")).fill_nan(None))
+    p = decisive_p(known)
+    columns = {"low": low, "high": high, "p": p, "q": adjust_p(p, "bh")}
+    series = (pl.Series(name, values).fill_nan(None) for name, values in columns.items())
+    tested = known.with_columns(series)
     found = pl.concat([tested, cells.filter(pl.col("pairs") == 0)], how="diagonal")
     return found.select(*_CELL, "mean", "low", "high", "pairs", "dropped", "p", "q")
 

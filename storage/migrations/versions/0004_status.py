@@ -1,4 +1,4 @@
-"""What `search status` tells of a study of a million trials without reading them: their steps, and who ended lately."""
+"""The status of a large study without reading its trials: their steps, and the latest ends."""
 
 import sqlalchemy as sa
 from alembic import op

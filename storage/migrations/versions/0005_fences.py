@@ -1,4 +1,4 @@
-"""Who may write: fences of claims, deaths of workers counted by trial, and checkpoints of trials in training."""
+"""Fences of controllers, crashes of workers by trial, and checkpoints of running trials."""
 
 import sqlalchemy as sa
 from alembic import op

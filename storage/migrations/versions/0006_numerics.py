@@ -1,4 +1,4 @@
-"""How a study's numbers were computed: the version of the numerics, and by which step each trial was trained."""
+"""The version of the numerics of a study, and the kind of optimizer step of each trial."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What determined each trial's numbers: fingerprints; and which plug-in files took the place of which."""
+"""Fingerprints, the conditions of each trial's numbers; and successors of plug-in files."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -27,8 +27,9 @@ def upgrade() -> None:
     )
     op.add_column("trials", sa.Column("fingerprint", sa.Integer()))
     op.add_column("sources", sa.Column("successor", sa.Integer()))
-    # Of trials that were trained before, the numerics and the version of their study's first launch are known, and from
-    # 0006 on the kind of step. A trial that moved to another machine has several kinds, and a row of its own for them.
+    # Of trials that were trained before, the numerics and the version of their study's first launch
+    # are known, and from 0006 on the kind of step. A trial that moved to another machine has
+    # several kinds, and a row of its own for them.
     op.execute(
         """INSERT INTO fingerprints (study_id, number, numerics, version, step_kind, sources, created_at)
         SELECT id, row_number() OVER (PARTITION BY id ORDER BY step_kind) - 1, numerics, version, step_kind, '{}',

@@ -1,4 +1,4 @@
-"""Rankings, fronts and errors of a study are read from indices, without the trials' configurations."""
+"""Indices for rankings, fronts and errors of a study, without the trials' configurations."""
 
 import sqlalchemy as sa
 from alembic import op

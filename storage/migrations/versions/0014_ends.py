@@ -1,4 +1,4 @@
-"""Tokens that expire; and the order in which the trials of a study ended, which clocks do not tell."""
+"""Tokens that expire; and the order in which a study's trials ended, whatever the clocks."""
 
 import sqlalchemy as sa
 from alembic import op

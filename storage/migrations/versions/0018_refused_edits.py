@@ -1,4 +1,4 @@
-"""Launches that were refused because they would have changed a study with a claim are rows of its claims' history."""
+"""Refused launches that would have changed a study with a claim, as rows of its claims' history."""
 
 import sqlalchemy as sa
 from alembic import op
