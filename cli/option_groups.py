@@ -294,7 +294,9 @@ def with_groups(command: Command) -> Command:
             continue
         groups[parameter.name] = kind  # pyright: ignore[reportArgumentType] - a class, as it annotates a parameter
         options = get_type_hints(kind, include_extras=True)
-        parameters += [_keyword(field.name, options[field.name], field.default) for field in dataclasses.fields(kind)]
+        for field in dataclasses.fields(kind):
+            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+            parameters.append(_keyword(field.name, options[field.name], default))
 
     @functools.wraps(command)
     def call(**values: Any) -> None:

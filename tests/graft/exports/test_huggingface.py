@@ -332,6 +332,14 @@ def test_an_evaluation_without_the_harness_or_a_part_of_it_says_what_to_install(
     assert error.startswith(f"error: {words}")
 
 
+def test_an_evaluation_without_tasks_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An option of a group that has no default must be given."""
+    status, _, error = called(monkeypatch, capfd, "evaluate", "tiny", 1)
+    assert (status, error) == (2, "error: Missing option '--tasks'; see `search evaluate --help`\n")
+
+
 @pytest.mark.long
 def test_the_harness_scores_a_trial_on_a_task_of_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
