@@ -14,7 +14,6 @@ import typer
 
 from cli.log_lines import FORMATS, VARIABLE, choose_format
 from cli.options import AllowedPlugins, OptionError, split_assignment
-from spaces import load
 
 if TYPE_CHECKING:
     from graft.launching.checkpoints import Checkpoints
@@ -61,6 +60,7 @@ class OverrideOptions:
             if self.steps is not None:
                 from graft.launching.planning.cutting import cut_steps
                 from graft.plugins.families import families
+                from spaces import load
 
                 own = {path: value for path, value in overrides.items() if path != "training.steps"}
                 cut = cut_steps(load(space, families(), own), self.steps)

@@ -10,7 +10,6 @@ import typer
 
 from cli.options import Format, NestedFormat, Plugins, say_notes
 from cli.tables import show, show_json, show_text
-from spaces import load
 from spaces.errors import GraftError
 
 if TYPE_CHECKING:
@@ -154,6 +153,7 @@ def _load(file: str, plugins: Sequence[str] | None, seed: int | None = None) -> 
     """Yield the space of a file, while the plug-ins that it asks for are in use."""
     from graft.plugins.collecting import plugins_of_space
     from graft.plugins.families import families
+    from spaces import load
     from spaces.plugins.active import using
 
     with using(plugins_of_space(file, plugins or ())):

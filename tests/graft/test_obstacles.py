@@ -43,7 +43,7 @@ def masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "masked.py"
     write_template("task", file)
     text = file.read_text()
-    start, end = text.index("    # The same loss, told"), text.index("    def metrics")
+    start, end = text.index("    # The same loss for the compiled steps"), text.index("    def metrics")
     file.write_text(text[:start] + text[end:])
     (tmp_path / "space.yaml").write_text(SPACE)
     return file

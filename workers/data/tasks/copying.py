@@ -11,7 +11,7 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins.fields import flag, size
 from spaces.records import Params
-from workers.data.splits import Split, below, draw_in_split, fractions, split_pair
+from workers.data.splits import Split, below, draw_in_split, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.numerics.randomness import Streams
@@ -71,7 +71,8 @@ class Copying(Completion):
         unread = torch.arange(SHORTEST, longest, device=drawn.device) >= lengths
         key = torch.cat([lengths, rest.masked_fill(unread, 0)], -1)  # zeros change no hash
         pair = draw_in_split(drawn[..., 1], key, self.integers**2, split)
-        return self._repeat(torch.cat([split_pair(pair, self.integers), rest], -1), lengths)
+        copied = torch.cat([(pair // self.integers)[..., None], (pair % self.integers)[..., None], rest], -1)
+        return self._repeat(copied, lengths)
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         drawn = below(fractions(streams, batch, self.test_length), self.integers)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spaces.plugins.fields import size
 from spaces.records import Params
-from workers.data.splits import Split, below, draw_in_split, fractions, split_pair
+from workers.data.splits import Split, below, draw_in_split, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.data.tasks._expressions import PAD, Forms, forms
@@ -79,7 +79,7 @@ class Mano(Completion):
         operators, numbers = below(operators, 3), below(numbers, self.modulus)
         others = self._text(table, form, operators, torch.nn.functional.pad(numbers, (2, 0)))
         pair = draw_in_split(two[..., 0], others, self.modulus**2, split)
-        numbers = torch.cat([split_pair(pair, self.modulus), numbers], -1)
+        numbers = torch.cat([(pair // self.modulus)[..., None], (pair % self.modulus)[..., None], numbers], -1)
         return Examples(
             input=self._text(table, form, operators, numbers),
             output=self._values(table, form, operators, numbers),
