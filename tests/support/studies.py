@@ -9,7 +9,8 @@ from typing import Any
 from spaces.records import Checkpoint, Metric, Report, Trial, TrialResult
 from spaces.settings import Objective
 from storage import ControlledStudy, NewStudy, Store, open_store
-from tests.support.databases import heard
+from storage.databases.postgres_locks import _LOCK_CLASS
+from tests.support.databases import heard, raw
 
 SPACE = "study: demo\n# the text of a space is only stored here\n"
 OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="bema")
@@ -108,3 +109,6 @@ def running(url: str) -> Generator[Store]:
     with open_store(url) as store:
         write_study(store)
         yield store
+    if url.startswith("postgresql"):  # the server releases a lock when it has noticed that the connection ended
+        locks = [f"pg_advisory_{verb}({_LOCK_CLASS}, id)" for verb in ("lock", "unlock")]
+        raw(url, f"SELECT {', '.join(locks)} FROM studies")
