@@ -1,7 +1,7 @@
 """The history of a study's claims: locked at launch, then edited, refused to change, or looked at.
 
-Rows are only added. The owner of a database can still change them, as any row: the hash shows that
-to whoever noted it.
+Rows are only added. The owner of a database can still change them, like any row. Someone who has
+written down the hash sees such a change.
 """
 
 from __future__ import annotations

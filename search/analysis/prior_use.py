@@ -1,4 +1,4 @@
-"""What a prior did for a search: its statements, the winners, and the cost of a search without it.
+"""The use of a prior in a search: its statements, the winners, and the cost without a prior.
 
 Legend: a trial is *proposed* if the prior, or a model of the search's own trials, chose it, and
 *unrestricted* if it is a random draw of the whole space. A diverged trial costs infinity.

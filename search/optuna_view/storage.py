@@ -56,7 +56,7 @@ class _Memory:
     """A study as it was last read."""
 
     space: Any
-    """Its row's `space`, on which its ranges depend."""
+    """The column `space` of the study's row, which decides the ranges."""
     ranges: Ranges
     versions: Mapping[int, Version] = field(default_factory=dict[int, Version])
     trials: dict[int, FrozenTrial] = field(default_factory=dict[int, FrozenTrial])

@@ -38,23 +38,16 @@ def find_parts(draws: Sequence[Draw], resolve: Callable[[Floats], Floats], rng: 
     """
     from scipy.sparse.csgraph import connected_components
 
-    changed, points = list[int](), list[Floats]()
-    for base in rng.random((_BASES, len(draws))):
+    points = rng.random((_BASES, len(draws)))
+    bases = resolve(points)
+    depends = np.zeros((bases.shape[1], bases.shape[1]), dtype=bool)
+    for point, genes in zip(points, bases, strict=True):
         for at, draw in enumerate(draws):
-            count = draw.choices or 2
-            values = (np.arange(count) + 0.5) / count if draw.choices else rng.random(count)
-            points += [np.where(np.arange(len(draws)) == at, value, base) for value in values]
-            changed += [at] * count
-        points.append(base)
-        changed.append(-1)
-    genes = resolve(np.stack(points))
-    depends = np.zeros((genes.shape[1], genes.shape[1]), dtype=bool)
-    first = 0
-    for last in np.flatnonzero(np.array(changed) < 0):  # the base stands after what was changed in it
-        for at, row in zip(changed[first:last], genes[first:last], strict=True):
-            # Of another draw the coordinate differs only if it is made in one of the two and not in the other.
-            depends[at] |= row != genes[last]
-        first = last + 1
+            values = (np.arange(draw.choices) + 0.5) / draw.choices if draw.choices else rng.random(2)
+            changed = np.tile(point, (len(values), 1))
+            changed[:, at] = values
+            # Another draw's coordinate differs only if the draw is made in one of the two configurations.
+            depends[at] |= (resolve(changed) != genes).any(axis=0)
     _, parts = connected_components(depends, directed=False)
     return parts.astype(np.intp)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class QuasiMonteCarlo(Sampler):
     """Scrambled Sobol points: they fill the cube more evenly than independent ones.
 
-    One sequence is over the draws of groups, one over those of trials. A choice takes a coordinate
-    like any other draw.
+    There are two sequences, one for the draws of groups and one for those of trials. A choice takes
+    a coordinate like any other draw.
     Source: Owen, "Scrambling Sobol' and Niederreiter-Xing Points", J. Complexity 1998.
     """
 

@@ -23,8 +23,8 @@ KEPT = 1000
 class Median(Stopping):
     """Stops a trial whose best is worse than the median of running averages at the same step.
 
-    A trial's running average at a step is the mean of its costs up to that step. The median is over
-    the newest 1,000 trials that reported at this step, the trial itself included.
+    The running average of a trial is the mean of its costs up to a step. The median is taken of the
+    newest 1,000 trials that reported at this step, the trial itself included.
     Source: Golovin et al., "Google Vizier", KDD 2017, section 3.2.2.
     """
 

@@ -105,8 +105,8 @@ def score_arms(
 def confirmations(arms: pl.DataFrame, direction: Direction, within: Range = UNBOUNDED) -> pl.DataFrame:
     """Return arm, rank, chosen, trials, mean, low, high: a configuration's score on fresh seeds.
 
-    `chosen` is its mean over the seeds that it was chosen by; `mean` is over fresh ones, with
-    Student's 95 % interval, cut at the ends of the metric's range `within`.
+    `chosen` is the mean score on the seeds by which the configuration was chosen. `mean` is the mean
+    on fresh seeds, with Student's 95 % interval, cut at the ends of the metric's range `within`.
     """
     chosen = rank_configurations(arms, direction).rename({"mean": "chosen"})
     rows: list[dict[str, Any]] = []

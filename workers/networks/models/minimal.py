@@ -159,7 +159,7 @@ class Minimal(Model):
         if isinstance(width, int):
             squares = vectors.square().mean(-1, keepdim=True) + self.norm_epsilon
             return vectors * torch.rsqrt(squares)
-        # The mean is over the lane's own width: the zeros beyond it are no channels.
+        # The mean is taken of the lane's own channels; beyond its width there are only zeros.
         squares = vectors.square().sum(-1, keepdim=True) / width.to(vectors.dtype) + self.norm_epsilon
         return vectors * torch.rsqrt(squares.masked_fill(squares == 0, 1.0))  # padded tokens
 
