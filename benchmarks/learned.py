@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -43,8 +44,8 @@ ETA, RUNGS = 2, (1, 2, 4)
 """ASHA: after validations 1, 2 and 4 of 8, the better half of what has come so far goes on."""
 
 
-def space_of(plan: TaskPlan, sampler: str, seed: int) -> Space:
-    """Return the space of a task's whole table: the structure is drawn by each trial, too."""
+def content_of(plan: TaskPlan, sampler: str, seed: int, trials: int = TRIALS) -> dict[str, Any]:
+    """Return the space of a task's whole table, as a mapping: the structure is drawn by each trial, too."""
     content = yaml.safe_load(plan.as_space(0).text)
     content["optimizer"] |= {"name": "adamw"}
     content["optimizer"]["schedule"] |= {"name": "linear"}
@@ -55,8 +56,13 @@ def space_of(plan: TaskPlan, sampler: str, seed: int) -> Space:
         for name in inner:
             place = place.setdefault(name, {})
         place[last] = {"choice": choices}
-    content["search"] |= {"trials": TRIALS, "seed": seed, "sampler": yaml.safe_load(sampler)}
-    return parse(yaml.safe_dump(content, sort_keys=False), plan.name, families(), {})
+    content["search"] |= {"trials": trials, "seed": seed, "sampler": yaml.safe_load(sampler)}
+    return content
+
+
+def space_of(plan: TaskPlan, sampler: str, seed: int) -> Space:
+    """Return the space of `content_of`, read."""
+    return parse(yaml.safe_dump(content_of(plan, sampler, seed), sort_keys=False), plan.name, families(), {})
 
 
 def search(

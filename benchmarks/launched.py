@@ -1,0 +1,195 @@
+"""Launches that train, with `learned` and with TPE: `python -m benchmarks.launched train|collect|report`.
+
+    python -m benchmarks.launched train --table TABLE --database URL [--tasks some,haystack] [--seeds 8]
+    python -m benchmarks.launched collect --database URL      # docs/experiments/launches.parquet
+    python -m benchmarks.launched report --table TABLE
+
+Fixed before the first of them was trained: six tasks, drawn by chance (`random.Random(0)`) from the eleven of the table
+on which the design of `learned` was not chosen; eight seeds; 64 trials; one worker on a CPU, which trains one or two
+trials side by side, since each has a structure of its own. `train` learns the prior of a task from the table without
+that task, once, beside the database. The space is that of `benchmarks.learned`.
+
+Random search and random search with ASHA are not launched: the table's own trials of the task with AdamW and a linear
+schedule, which were trained with draws from the same space, are taken one after another, in orders by chance. The level
+is the median, over other orders, of the best of 64 of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+import graft
+from benchmarks.learned import COLD, EASY, ETA, compare, content_of, ratios, report
+from benchmarks.options import words_of
+from benchmarks.stopping import Asha, Curves, Full, level_of, read_curves
+from benchmarks.table.plan import read_plan
+from graft.launching.planning.learning import sources_of_table
+from graft.launching.surrogate import TrialTable
+from search.samplers._prior import learn_prior, write_prior
+
+TASKS = ("masked_language", "some", "add_reversed", "haystack", "max_retrieval", "clrs_minimum")
+SEEDS = 8
+SAMPLERS = {"learned": "{{learned: {{prior: {prior}}}}}", "tpe": "tpe"}
+ORDERS = 256
+"""Random searches, which cost nothing."""
+KEPT = Path("docs/experiments/launches.parquet")
+
+
+class Launched(NamedTuple):
+    """A launch of the plan, by its task, sampler and seed."""
+
+    task: str
+    search: str
+    seed: int
+
+    @property
+    def study(self) -> str:
+        """The name of its study."""
+        return f"launched-{self.task.replace('_', '-')}-{self.search}-{self.seed}"
+
+
+def launches(tasks: Sequence[str], seeds: int) -> Iterable[Launched]:
+    """Return the plan, seed by seed, so that what is finished has all tasks and samplers."""
+    return (Launched(task, name, seed) for seed in range(seeds) for task in tasks for name in SAMPLERS)
+
+
+def train(table: TrialTable, database: str, priors: Path, tasks: Sequence[str], seeds: int) -> None:
+    """Train what is left of the plan; an interrupt or a kill loses nothing recorded."""
+    plan, sources = read_plan(), list(sources_of_table(table))
+    priors.mkdir(parents=True, exist_ok=True)
+    for task in tasks:
+        if not (path := priors / f"{task}.npz").exists():
+            write_prior(learn_prior([one for one in sources if one.task != task]), path)
+    run = graft.Run(executor="inline", workers=1, device="cpu", checkpoints="none")
+    for one in launches(tasks, seeds):
+        sampler = SAMPLERS[one.search].format(prior=priors / f"{one.task}.npz")
+        content = content_of(plan[one.task], sampler, one.seed, COLD) | {"study": one.study}
+        graft.launch(graft.Space(content), database=database, run=run)
+
+
+def collect(database: str) -> pl.DataFrame:
+    """Return the trials of all finished launches in the order in which they ended.
+
+    Columns: task, search, seed, number, state, objective, steps, and `made`, the model-steps of all trials of the
+    search that had begun when this one ended, each counted whole.
+    """
+    stored, found = graft.open(database), list[pl.DataFrame]()
+    for one in launches(TASKS, SEEDS):
+        if one.study not in stored or stored[one.study].status().state != "finished":
+            continue
+        trials = stored[one.study].trials().sort("ended")
+        begun = trials.select(pl.col("started_at").sort(), before=pl.col("steps").sort_by("started_at").cum_sum())
+        ends = trials.join_asof(begun, left_on="finished_at", right_on="started_at", check_sortedness=False)
+        found.append(
+            ends.select(
+                pl.lit(one.task).alias("task"), pl.lit(one.search).alias("search"), pl.lit(one.seed).alias("seed"),
+                "number", "state", "objective", "steps", made="before",
+            )
+        )  # fmt: skip
+    return pl.concat(found)
+
+
+def random_searches(curves: Curves, level: float, *, stops: bool) -> pl.DataFrame:
+    """Return the seed, trials and steps to the level, and the best of 64, of random searches, one trial at a time."""
+    rows = list[dict[str, float]]()
+    for seed in range(ORDERS):
+        policy, made, ends = Asha(ETA) if stops else Full(), 0, list[float]()
+        steps = float("nan")
+        for number in np.random.default_rng(seed).permutation(len(curves.costs))[:COLD].tolist():
+            length, is_stopped = 0, False
+            while length < curves.last and not is_stopped:
+                length += 1
+                is_stopped = bool(policy.stops([(number, curves.costs[number, :length])]))
+            made += length
+            ends.append(np.inf if length < curves.last else float(curves.costs[number, -1]))
+            if min(ends) <= level and np.isnan(steps):
+                steps = made * float(curves.steps)
+        good = np.minimum.accumulate(ends) <= level
+        rows.append(
+            {
+                "seed": seed,
+                "trials": good.argmax() + 1.0 if good.any() else COLD + 1.0,
+                "steps": made * float(curves.steps) if np.isnan(steps) else steps,
+                "best_of_64": min(ends),
+            }
+        )
+    return pl.DataFrame(rows)
+
+
+def measure(table: TrialTable, kept: pl.DataFrame) -> pl.DataFrame:
+    """Return task, search, seed, trials and steps to the level, the best of 64, and whether the task is easy."""
+    found = list[pl.DataFrame]()
+    like_launched = (pl.col("optimizer.name") == "adamw") & (pl.col("optimizer.schedule.name") == "linear")
+    for (task,), own in kept.group_by("task", maintain_order=True):
+        curves = read_curves(table, str(task))
+        curves = Curves(
+            task=curves.task,
+            costs=curves.costs[table.rows_of(str(task))[0].select(like_launched.fill_null(value=False)).to_series()],
+            steps=curves.steps,
+        )
+        level, sign = level_of(curves), table.tasks[str(task)].objective.sign
+        is_easy = float((curves.costs[:, -1] <= level).mean()) > EASY
+        print(f"{task}: level {sign * level:.4g}, of {len(curves.costs)} random trials", flush=True)
+        parts = [
+            random_searches(curves, level, stops=stops).with_columns(search=pl.lit(name))
+            for name, stops in (("random", False), ("random + asha", True))
+        ]
+        for (search, seed), trials in own.group_by("search", "seed", maintain_order=True):
+            costs = (sign * trials["objective"]).fill_null(np.inf).fill_nan(np.inf).to_numpy()
+            good = np.minimum.accumulate(costs) <= level
+            at = int(good.argmax()) if good.any() else len(costs) - 1
+            parts.append(
+                pl.DataFrame(
+                    {
+                        "seed": [seed],
+                        "trials": [at + 1.0 + (not good.any())],
+                        "steps": [float(trials["made"][at])],
+                        "best_of_64": [float(costs.min())],
+                        "search": [search],
+                    }
+                )
+            )
+        found.append(
+            pl.concat(parts).select(pl.lit(task).alias("task"), pl.all(), pl.lit(value=is_easy).alias("is_easy"))
+        )
+    return pl.concat(found)
+
+
+def main() -> None:
+    """Do what the command says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("train", "collect"):
+        commands.add_parser(name).add_argument("--database", required=True)
+    for name in ("train", "report"):
+        (commands.choices.get(name) or commands.add_parser(name)).add_argument("--table", type=Path, required=True)
+    command = commands.choices["train"]
+    command.add_argument("--priors", type=Path, default=Path("priors"))
+    command.add_argument("--tasks", type=words_of(TASKS), default=list(TASKS))
+    command.add_argument("--seeds", type=int, default=SEEDS)
+    options = parser.parse_args()
+    match options.command:
+        case "train":
+            train(TrialTable(options.table), options.database, options.priors, options.tasks, options.seeds)
+        case "collect":
+            kept = collect(options.database)
+            kept.write_parquet(KEPT, compression="zstd")
+            print(f"{kept.height:,} trials of {kept.select('task', 'search', 'seed').n_unique()} launches in {KEPT}")
+        case _:
+            found = measure(TrialTable(options.table), pl.read_parquet(KEPT))
+            for (task,), own in found.group_by("task", maintain_order=True):
+                print(task)
+                report(own)
+                compare(own)
+            print("\nall tasks")
+            ratios(found.filter(~pl.col("is_easy")))
+
+
+if __name__ == "__main__":
+    main()
