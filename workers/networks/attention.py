@@ -1,4 +1,6 @@
-"""Causal softmax attention by torch's fused kernel, with a rule for stacked lanes.
+"""Causal softmax attention by torch's fused kernel, without dropout, with a rule for stacked lanes.
+
+`models/_blocks.SelfAttention` is attention as a whole.
 
 Legend: N sequences, h heads, s positions, c channels.
 """

@@ -25,7 +25,7 @@ _FILLED: dict[Any, float] = {
     torch.ops.aten.new_ones.default: 1,
     torch.ops.aten.new_zeros.default: 0,
 }
-"""Operation that takes only shape and kind from a tensor -> the number that fills its result."""
+"""Operation that takes only shape, dtype and device from a tensor -> what fills its result."""
 
 
 class CannotRecord(Exception):  # noqa: N818 - the function may still be run
@@ -35,11 +35,19 @@ class CannotRecord(Exception):  # noqa: N818 - the function may still be run
 class Tape(TorchDispatchMode):
     """While entered, lists this thread's tensor operations, as they are below vmap and autograd.
 
-    `torch.fx` takes ten times as long. Tensors are numbered, not kept: that costs no memory.
+    Tensors that are given or made are numbered, not kept; constants are kept.
+
+        tape = Tape(leaves)
+        with tape:
+            results = function(*leaves)
+        again = tape.replayer(tape.slots(results))   # again(*other_leaves)
     """
 
     def __init__(self, leaves: Sequence[Tensor]) -> None:
-        """Make a tape for `leaves`, different objects, which a replay replaces."""
+        """Make a tape for `leaves`, different objects, which a replay replaces.
+
+        The first axis of the first leaf has the lanes, if it has an axis.
+        """
         super().__init__()
         self.leaves = [Slot(number) for number in range(len(leaves))]
         self._slots = WeakTensorKeyDictionary(dict(zip(leaves, self.leaves, strict=True)))
@@ -47,8 +55,9 @@ class Tape(TorchDispatchMode):
         self.kinds = {slot: Kind.of(leaf) for slot, leaf in zip(self.leaves, leaves, strict=True)}
         self.fixed: set[Slot] = set()
         """Tensors made of constants alone, whose numbers are the same at each replay."""
-        self.places: dict[str, str] = {}
-        """Name of an operation -> file and line of the outside plug-in that first called it."""
+        self.origins: dict[str, str] = {}
+        """Name of an operation -> file and line of the outside plug-in that called it last."""
+        self._last_name = ""
         self._device = leaves[0].device if leaves else torch.device("cpu")
         self._fuses = bool(leaves) and leaves[0].dim() > 0 and fuses_on(self._device)
         self.operations: list[Operation] = []
@@ -61,13 +70,13 @@ class Tape(TorchDispatchMode):
         if func is torch.ops.aten.lift_fresh.default:
             # A number of the function becomes a tensor that may be written into: copy it each time.
             func = torch.ops.aten.lift_fresh_copy.default
-        self._note_place(func)
+        self._note_origin(func)
         arguments = self.slots((args, kwargs or {}))
         returned = func(*args, **(kwargs or {}))
         results = pytree.tree_leaves(returned)
         if not any(isinstance(leaf, Tensor) for leaf in (*pytree.tree_leaves((args, kwargs)), *results)):
             return returned  # of dtypes, say: it is the same at each replay
-        # Without leaves a tape records a step that reads and writes outer tensors: none is fixed.
+        # Without leaves, as in tests, the operations read and write outer tensors: none is fixed.
         is_random = torch.Tag.nondeterministic_seeded in func.tags
         is_fixed = bool(self.leaves) and slots_in(arguments) <= self.fixed and not is_random
         if is_fixed and results and not any(isinstance(result, Tensor) for result in results):
@@ -76,8 +85,8 @@ class Tape(TorchDispatchMode):
             # Python's decisions by a number would hold for all later replays.
             if result is not None and not isinstance(result, Tensor):
                 name = func.overloadpacket.__name__
-                place = self.places.get(name) or self.places.get(name.removesuffix("_backward"))
-                title = f"{place}: {func}" if place else func
+                origin = self.origins.get(name) or self.origins.get(name.removesuffix("_backward"))
+                title = f"{origin}: {func}" if origin else func
                 raise CannotRecord(f"{title} takes a number out of a tensor, which a recording cannot")
             if result is not None and result not in self._slots:  # else it was written in place
                 self._slots[result] = Slot(self._next)
@@ -85,38 +94,35 @@ class Tape(TorchDispatchMode):
                 self._next += 1
                 if is_fixed:
                     self.fixed.add(self._slots[result])
-            elif result is not None and not is_fixed:  # written into what was fixed before
+            elif result is not None and not is_fixed:  # written in place: a fixed tensor may share its memory
                 self.fixed.clear()
         if func in _FILLED or func is torch.ops.aten.new_full.default:
             number = _FILLED[func] if func in _FILLED else args[2]
-            kind = {"dtype": returned.dtype, "device": returned.device}
-            func, arguments = torch.ops.aten.full.default, [[[*returned.shape], number], kind]
+            options = {"dtype": returned.dtype, "device": returned.device}
+            func, arguments = torch.ops.aten.full.default, [[[*returned.shape], number], options]
         self.operations.append(Operation(func, arguments, self.slots(results)))
         return returned
 
-    def _note_place(self, func: Any) -> None:
-        """Remember the line of an outside plug-in that first calls an operation of this name."""
-        name = func.overloadpacket.__name__
-        if name in self.places:
-            return
-        # A GPU's gradients are computed in a thread of autograd's, whose stack ends here.
+    def _note_origin(self, func: Any) -> None:
+        """Remember the line of an outside plug-in that calls this operation, if one does."""
+        # A gradient is computed without a frame of the plug-in, on a GPU in a thread of autograd's.
         frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
         while frame and not str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
             frame = frame.f_back
         if frame:
-            self.places[name] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            self._last_name = func.overloadpacket.__name__
+            self.origins[self._last_name] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
     def describe_last(self) -> str:
         """Name the last line of an outside plug-in that called an operation, and the operation."""
-        name, place = [*self.places.items()][-1]
-        return f"{place}, in the gradient of what follows from {name}"
+        return f"{self.origins[self._last_name]}, in the gradient of what follows from {self._last_name}"
 
     def slots(self, tree: Any) -> Any:
         """Return the tree with slots for tensors; constants, neither given nor made, stay."""
         return replace(Tensor, lambda tensor: self._slots.get(tensor, tensor), tree)
 
     def replayer(self, results: list[Any]) -> Callable[..., list[Tensor]]:
-        """Return the function of the leaves that replays the operations, for these results."""
+        """Return the function of the leaves that replays the operations, for these results' slots."""
         operations = simplify(self.operations, results)
         if self._fuses:
             lanes = self.kinds[self.leaves[0]].shape[0]
@@ -145,7 +151,7 @@ class Tape(TorchDispatchMode):
         return replay
 
 
-# -- operations that torch's interpreter cannot list -----------------------------------------------
+# -- operations that TorchScript's tracer refuses ---------------------------------------------------
 
 
 class _Numbered:
@@ -175,7 +181,7 @@ class _Numbered:
 
 
 def _is_refused(operation: Operation) -> bool:
-    """Return whether an operation takes lists of booleans, which torch.jit.trace refuses."""
+    """Return whether an operation takes lists of booleans, which TorchScript's tracer refuses."""
     schema: Any = getattr(operation.function, "_schema", None)
     if schema is None or schema.is_mutable:
         return False

@@ -124,7 +124,7 @@ class Traced:
             with tape:
                 results, form_out = self._run(given, form)
         except Exception as error:
-            if isinstance(error, CannotRecord) or explain(error) or not tape.places:
+            if isinstance(error, CannotRecord) or explain(error) or not tape.origins:
                 raise
             # A gradient is computed where no frame of the plug-in is left.
             told = f"{tape.describe_last()}: {_first_line(error)}"

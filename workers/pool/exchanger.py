@@ -1,4 +1,4 @@
-"""Exchanges with the controller in a thread, while the worker trains on.
+"""Exchanges with the controller in a thread; the worker trains on if no answer comes soon.
 
 A controller answers when the reports are in the database. Meanwhile further reports go into a
 journal for the next exchange, and training stops when it is full.

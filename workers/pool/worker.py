@@ -3,10 +3,10 @@
 The loop is the same in every pool. A lane that becomes free, because its trial finished, diverged
 or was stopped, gets the next trial of the same structure while the other lanes train on. When none
 is left, the pack narrows with its last lanes, and then the worker asks for another structure. When
-memory runs out, the half of the trials that is furthest trains on; the next offer does not hold the
-others, so the controller requeues them. The lanes train on while the controller does not answer, as
-when its database is down. Workers of other studies may have lanes in the same pack (`shared_packs`)
-and train them all in their turns.
+memory runs out, the pack is halved, and as many trials as it then has room for, the furthest, train
+on; the next offer does not hold the others, so the controller requeues them. If the controller does
+not answer within EXCHANGE_SECONDS, as when its database is down, the lanes train on. Workers of
+other studies may have lanes in the same pack (`shared_packs`) and train them all in their turns.
 """
 
 from __future__ import annotations
@@ -31,10 +31,16 @@ from workers.pool.heartbeat import Heartbeat
 from workers.pool.shared_packs import StudyDevice, StudyLanes, choose_width
 
 EXCHANGE_SECONDS = 2.0
-"""Most seconds of training between two exchanges, so that a worker soon learns of a stop."""
+"""Most seconds of training between two exchanges, so that a worker soon learns of a stop.
+
+Lanes also stand idle for an answer no longer than this.
+"""
 
 MIN_WAITING_PER_RUNNING = 4
-"""Packs do not widen below this `Directives.waiting_per_running`: others train the waiting ones."""
+"""Below this `Directives.waiting_per_running` no pack grows beyond `Worker.width`.
+
+Other workers train the trials that wait.
+"""
 
 _log = logging.getLogger("graft.worker")
 
@@ -46,7 +52,7 @@ class WidthFinder(Protocol):
         """Return the most lanes for a pack of this trial's structure, if they are known."""
 
     def add_training_time(self, seconds: float) -> None:
-        """Note seconds of training, which the search for a width is paid by."""
+        """Note seconds of training, a share of which may be spent on measuring widths."""
 
 
 @dataclass(kw_only=True)
@@ -57,11 +63,11 @@ class Worker:
     exchange: Exchange
     device: str = "cpu"
     width: int
-    """Most lanes of a new pack, and of a widening, so that workers share a queue evenly."""
+    """Most lanes of a new pack, and most that are added at a time: workers share a queue evenly."""
     finder: WidthFinder | None = None
     """Finds how wide packs may become while many trials wait; None: `width`."""
     renew: Callable[[], bool] = lambda: True
-    """Renews the worker's lease, from several threads; returns True if it is still held."""
+    """Renews the worker's lease and returns True if it is still held; called from several threads."""
     archive: Archive | None = None
     """The archive of its checkpoints; None if none are written."""
     save_seconds: float = math.inf
@@ -75,17 +81,17 @@ class Worker:
     lanes: StudyLanes | None = None
     """The study's lanes in the current pack; None while the worker has no pack."""
     _max_width: int = field(init=False)
-    """Most lanes that the pack may have."""
+    """Most lanes that this study may have in the pack."""
     _sample: Trial = field(init=False)
     """A trial of the pack's structure."""
     _limits: dict[str, int] = field(init=False, default_factory=dict[str, int])
-    """Structure -> most lanes of its packs, if memory ran out with more."""
+    """Structure -> most lanes that this study may have in its packs, if memory ran out with more."""
     _waiting_per_running: float = field(init=False, default=0.0)
     """`Directives.waiting_per_running` of the last answer."""
     _timer: CheckpointTimer = field(init=False)
     """Says when the next checkpoint is due."""
     _counts: tuple[int, int] = field(init=False, default=(0, 0))
-    """Steps and room, as in `Offer`, that the next offer reports."""
+    """Model-steps made, and those of the free lanes besides, that the next offer reports."""
 
     def __post_init__(self) -> None:
         self._max_width = self.width
@@ -141,13 +147,14 @@ class Worker:
         return directives, journal
 
     def _offer(self, reports: list[Report], *, saves: bool) -> Offer:
-        """Return the next offer, with a checkpoint if `saves`; `reports` get those of the lanes."""
+        """Return the next offer, with a checkpoint if `saves`; the lanes' reports are appended."""
         structure, lanes = None, min(self.width, self._max_width)
         holds: tuple[TrialStart, ...] = ()
         snapshot, seconds = None, 0.0
         if self.lanes:
             # In one turn, because other workers may train these lanes between turns: an offer goes
-            # with all reports up to its checkpoints, and a trial that it lacks has sent its own.
+            # with all reports up to its checkpoints, and a trial that it does not hold has sent its
+            # last report, or was dropped for want of memory.
             with self.study_device.turns.briefly():
                 self._max_width = self._find_width(self._sample)
                 if saves:
@@ -181,7 +188,7 @@ class Worker:
         return max(0, free)
 
     def _write(self, snapshot: Snapshot, seconds: float) -> tuple[Checkpoint, ...]:
-        """Write a checkpoint; empty if that fails. `seconds`: the time of the snapshot."""
+        """Write a checkpoint; empty if that fails. `seconds`: how long the snapshot took."""
         assert self.archive, "a checkpoint goes there"
         start = time.monotonic()
         saved: tuple[Checkpoint, ...] = ()
@@ -203,6 +210,7 @@ class Worker:
             self._add_counts(self.lanes)
             self.lanes.leave()
             self.lanes = None
+            self._max_width = self.width  # the next structure has limits of its own
 
     def _find_width(self, trial: Trial) -> int:
         """Return the most lanes that a pack of this trial's structure may have now."""
@@ -212,7 +220,7 @@ class Worker:
         return min(width, self._limits.get(trial.structure, width))
 
     def _apply(self, directives: Directives) -> list[Report]:
-        """Follow the directives; return reports of failed starts and of lanes that are left."""
+        """Follow the directives; return reports of failed starts, and the last of a pack that is left."""
         if self.lanes is None:
             return self._start(directives.start) if directives.start else []
         self.lanes.regroup()
@@ -240,7 +248,10 @@ class Worker:
             return [_report_failure(trial.start, 0, str(error)) for trial in trials]
 
     def _join(self, trials: Sequence[Trial]) -> bool:
-        """Start trials in a pack of other studies; False if none has room."""
+        """Start trials in a pack of other studies.
+
+        Returns False if there is none of this structure, or no memory for any of them in it.
+        """
         self.lanes = self.study_device.join(trials[0].structure, self.archive)
         if self.lanes:
             self._fill(self.lanes, trials)
@@ -262,6 +273,8 @@ class Worker:
         return []
 
     def _make_pack(self, trials: Sequence[Trial]) -> Pack | Shortage:
+        """Make a pack with these trials in its lanes."""
+
         def make() -> Pack:
             pack = Pack(trials[0], width=len(trials), device=self.device)
             pack.fill(trials, self.study_device.study, self.archive)
@@ -270,7 +283,10 @@ class Worker:
         return attempt(make, self.device)
 
     def _fill(self, lanes: StudyLanes, trials: Sequence[Trial]) -> None:
-        """Start more trials in the pack; the next offer lacks those that do not fit in memory."""
+        """Start these trials, if any, and let the pack's width follow: it may widen or narrow.
+
+        The next offer does not hold those that do not fit in memory.
+        """
         pack, shared = lanes.pack, lanes.shared
 
         def place() -> None:
@@ -301,18 +317,20 @@ class Worker:
         return self.lanes.take_reports() if self.lanes else []
 
     def _train_steps(self, lanes: StudyLanes) -> None:
+        """Train the pack for a few steps, and halve it if memory runs out."""
         trained = attempt(lambda: lanes.train(CHECK_STEPS), self.device)
         if isinstance(trained, Shortage):
             self._halve(lanes, trained)
         self.study_device.turns.wake()  # workers whose trials have reported need no turn now
 
     def _halve(self, lanes: StudyLanes, shortage: Shortage) -> None:
-        """Keep the half of the trials that is furthest; the narrowest pack's all fail."""
+        """Halve the pack, and keep as many trials, the furthest; in the narrowest pack all fail."""
         trials = [running for running in lanes.pack.lanes if running]
         if lanes.pack.width == NARROWEST:
-            for lane in trials:
-                report = _report_failure(TrialStart(lane.number, lane.fence), lane.step, _describe_shortage(shortage))
-                lanes.shared.members[lane.study].deliver(report)
+            for running in trials:
+                start, error = TrialStart(running.number, running.fence), _describe_shortage(shortage)
+                report = _report_failure(start, running.step, error)
+                lanes.shared.members[running.study].deliver(report)
             lanes.drop(trials)
             return
         lanes.shared.limit = width = self._halve_limit(lanes.pack.width)
@@ -321,7 +339,7 @@ class Worker:
             lanes.drop(trials)
 
     def _halve_limit(self, width: int) -> int:
-        """Return half of a width that did not fit in memory, the structure's new limit."""
+        """Make half of a width that did not fit in memory the structure's limit, and return it."""
         self._max_width = self._limits[self._sample.structure] = max(NARROWEST, width // 2)
         return self._max_width
 

@@ -1,7 +1,11 @@
-"""One trial: its configuration, and one optimizer step of it as a pure function.
+"""One trial: its configuration, and its optimizer step and evaluation as pure functions.
 
-Only `evaluation_sets` knows of lanes. On the traced step `workers.engine.step` stacks `advance`
-with vmap; other steps compute the same formulas. Legend: P parameters in one flat vector.
+Only `evaluation_sets` computes for many lanes; `_accumulate` adds a lane axis of one. On the traced
+step `workers.engine.step` stacks `advance` with vmap, or `gradient_of` where the update is a kernel
+of its own; the generated step records `gradient_of`; other steps compute the same formulas. The
+keys at the end say which trials share a recording of a function.
+
+Legend: P parameters in one flat vector, N sequences of a batch, L lanes.
 """
 
 from __future__ import annotations
@@ -70,25 +74,28 @@ class Recipe:
         return recipe
 
     def _check_accumulation_and_autocast(self) -> None:
-        """Raise PluginError if the batch cannot be parted, or autocast, as the trial asks."""
+        """Raise PluginError if `accumulate` or `autocast` does not fit the rest of the recipe."""
         training, parts = self.training, self.training.accumulate
         if parts > 1 and training.batch % parts:
             raise PluginError(f"training.accumulate: {parts} must divide training.batch {training.batch}")
         if parts > 1 and (self.task.position_loss is None or training.pad_shapes):
-            reason = "its tensors are padded" if training.pad_shapes else "its task's loss is no sum over positions"
+            reason = "its tensors are padded" if training.pad_shapes else "its task declares no position_loss"
             raise PluginError(f"training.accumulate: {parts} must be 1: {reason}")
-        if not self.learning.is_plain and not self.steps_whole:
-            raise PluginError("training.accumulate and training.autocast go with `learning: weights` alone")
+        if not self.learning.is_plain and not self.is_plain_step:
+            raise PluginError(
+                f"learning: {plugins.name_of(self.learning)} needs training.accumulate 1 and training.autocast none; "
+                "with others only `weights` trains"
+            )
         if training.autocast != "none" and training.dtype != "float32":
             raise PluginError(f"training.autocast: {training.autocast} needs training.dtype float32")
 
     @property
-    def steps_whole(self) -> bool:
-        """True if a step is of the whole batch at once in the trial's own precision."""
+    def is_plain_step(self) -> bool:
+        """True if a step takes the whole batch at once, in the trial's own precision."""
         return self.training.accumulate == 1 and self.training.autocast == "none"
 
     def knobs(self) -> dict[str, float]:
-        """Return dotted path -> value of every knob, and of padded sizes if the trial pads."""
+        """Return dotted path -> value of every knob; if tensors are padded, of the trial's own sizes, too."""
         found: dict[str, float] = {}
         for section in SECTIONS:
             found.update(plugins.knobs(getattr(self, section), section))
@@ -128,7 +135,7 @@ class State(NamedTuple):
 
 
 def layout_of(recipe: Recipe, device: torch.device | str = "cpu") -> Layout:
-    """Return the layout of what the recipe's learning trains of its model."""
+    """Return the layout of the parameters that are trained."""
     trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))
     return Layout.of(trained, recipe.dtype, device)
 
@@ -157,7 +164,8 @@ def gradient_of(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, mask
 def _accumulate(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, masks: Masks) -> tuple[Tensor, Tensor]:
     """Return gradient and loss of a batch [N, ...] from its parts, one in memory at a time.
 
-    A loss is a mean with weights of its own; a part's share of them all is its weight.
+    The loss of a part is the weighted mean over its own positions, so it counts by its share of the
+    batch's weights, which add to 1.
     """
     count = recipe.training.accumulate
     _, weights = recipe.task.position_targets({name: tensor[None] for name, tensor in batch.items()}, recipe.dtype)
@@ -194,18 +202,21 @@ def _loss(recipe: Recipe, masks: Masks) -> Loss:
 
 
 def apply_gradient(recipe: Recipe, layout: Layout, state: State, gradient: Tensor, loss: Tensor) -> State:
-    """Return the state after a step by a loss and gradient [P]: clipping, optimizer, average."""
+    """Return the state after a step by a loss and gradient [P]: clipping, optimizer, average.
+
+    The gradient of a parameter that is frozen counts as 0.
+    """
     steps = torch.as_tensor(recipe.training.steps)
     gradient = gradient if layout.learns is None else gradient * layout.learns
     descent = Descent(state.parameters, gradient, state.moments, state.step, steps)
     parameters, moments = recipe.learning.update(recipe.optimizer, layout, descent)
-    counted = progress(state.step, loss, state.loss_sum, state.diverged_at)
+    counted = count_step(state.step, loss, state.loss_sum, state.diverged_at)
     shadow = recipe.averaging.update(state.shadow, parameters, state.step)
     return State(parameters, moments, shadow, *counted)
 
 
-def progress(step: Tensor, loss: Tensor, loss_sum: Tensor, diverged_at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the steps made, the losses' sum and the step of divergence after one of this loss."""
+def count_step(step: Tensor, loss: Tensor, loss_sum: Tensor, diverged_at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return `step`, `loss_sum` and `diverged_at` of the state after a step with this loss."""
     after = step + 1
     first_bad = (diverged_at == 0) & ~loss.isfinite()
     return after, loss_sum + loss.double(), torch.where(first_bad, after, diverged_at)
@@ -217,7 +228,7 @@ def average(recipe: Recipe, state: State, index: Tensor) -> Tensor:
 
 
 def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
-    """Return metric -> a value [N] per sequence, by `model`, one of the recipe's evaluations."""
+    """Return metric -> a value [N] per sequence, by `model`, one of `Model.evaluations`."""
 
     def evaluate_model(parameters: Parameters) -> dict[str, Tensor]:
         outputs = model.outputs(parameters, batch, {})
@@ -230,16 +241,20 @@ def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: 
 def evaluation_sets(
     task: Task, seeds: Tensor, count: int, purpose: Purpose = Purpose.VALIDATION_DATA
 ) -> dict[str, Batch]:
-    """Return condition -> the sets of trials with `seeds` [L]; the validation set's is empty.
+    """Return condition -> evaluation set of trials with `seeds` [L].
 
-    The purpose TEST_DATA gives other draws of the same kinds: the test sets.
+    The validation set has the condition ''. The purpose TEST_DATA gives other draws of the same
+    kinds: the test sets.
     """
     plain, shifted = (Streams.of(seeds, purpose, 0, site) for site in range(2))
     return {"": task.validation(plain, count), **task.shifted_sets(shifted, count)}
 
 
 def update_key(recipe: Recipe) -> str:
-    """Return a key of `apply_gradient` but for numbers; equal keys share recordings."""
+    """Return a key of all that shapes `apply_gradient`, without knobs' values.
+
+    Trials of equal keys share its recording.
+    """
     parameters = layout_of(recipe).parameters.items()
     layout = [(name, p.shape, p.decay, p.matrices, p.frozen, p.nonlinearity) for name, p in parameters]
     parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging, recipe.learning)]
@@ -247,13 +262,13 @@ def update_key(recipe: Recipe) -> str:
 
 
 def metrics_key(recipe: Recipe) -> str:
-    """Return a key of the task's metrics but for numbers; equal keys share recordings."""
+    """Return a key of all that shapes the task's metrics, as `update_key` does of the update."""
     knobs = [path for path in recipe.knobs() if path.startswith("task.")]
     return plugins.canonical_json([plugins.structure_of(recipe.task), recipe.training.dtype, knobs])
 
 
 def evaluation_keys(recipe: Recipe) -> dict[str, str]:
-    """Return label -> a key of that evaluation but for numbers; equal keys share recordings."""
+    """Return label -> a key of all that shapes that evaluation, as `update_key` does of the update."""
     rest = [recipe.training.dtype, recipe.training.diagnostics, [*recipe.knobs()]]
     parts = [plugins.structure_of(part) for part in (recipe.task, recipe.learning)]
     return {

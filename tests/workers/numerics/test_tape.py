@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from spaces.plugins.bundles import PREFIX
 from workers.numerics import tracing
 from workers.numerics.tape import CannotRecord, Tape
 from workers.numerics.tracing import Traced
@@ -221,6 +222,25 @@ def test_what_takes_a_number_out_of_a_tensor_is_not_recorded() -> None:
         Tape([leaf := torch.ones(3)]),
     ):
         float(leaf.sum())
+
+
+def test_the_line_that_takes_a_number_out_of_a_tensor_is_the_last_that_did() -> None:
+    """Line 2 takes a number of a constant, which may be recorded; line 5 one of the function's tensors."""
+    source = """def function(values):
+    one = float(torch.ones(3).sum())
+    values = values * one
+    values = values + 1
+    return values * float(values.sum())
+"""
+    names: dict[str, Any] = {"__name__": f"{PREFIX}0123", "torch": torch}
+    exec(compile(source, "mine.py", "exec"), names)
+    leaf = torch.ones(3)
+    with (
+        pytest.raises(CannotRecord, match=r"^mine\.py:5: aten\._local_scalar_dense\.default takes a number out"),
+        Tape([leaf]) as tape,
+    ):
+        names["function"](leaf)
+    assert tape.describe_last() == "mine.py:5, in the gradient of what follows from _local_scalar_dense"
 
 
 def test_neither_recording_nor_replaying_keeps_tensors_that_are_no_longer_needed() -> None:

@@ -20,11 +20,12 @@ from workers.numerics.tensors import IMPOSSIBLE, cut, mean_unpadded, one_hot
 class SetComplement(NextToken):
     """Sequences without repetition, trained on short ones, evaluated on the longest.
 
-    Training sequences have s + 1 tokens of v, drawn uniformly, s = `length` and v = `vocabulary`:
-    each prefix of length 1 .. s predicts the next token (paper 003, 4.4; its loss, 5.3, is the mean
-    over prefixes). Validation sequences have v - 1 tokens; a prefix of s' is compared with the
-    exact answer, 1 / (v - s') on each absent token (5.2, 5.3). The generalisation gap is v - 1 - s
-    (5.5).
+    "Learning What's Missing", paper 003 of docs/experiments/papers.md. For training s + 1 distinct
+    tokens of v are drawn uniformly, s = `length` and v = `vocabulary`: inputs are the first s,
+    targets the last s, so that each prefix of length 1 .. s predicts the next token (4.4; the loss,
+    5.3, is the mean over prefixes). Validation sequences have v - 1 tokens; at each prefix the
+    prediction is compared with the exact answer, 1 / (v - s') on each absent token for a prefix of
+    length s' (5.2, 5.3). The generalisation gap is v - 1 - s (5.5).
     """
 
     EXAMPLES: ClassVar[Examples] = ({"length": 5, "vocabulary": 9},)
@@ -59,8 +60,6 @@ class SetComplement(NextToken):
     def longest(self) -> int:
         return self.vocabulary - 1
 
-    # Padding, which is -1, becomes token 0: loss and metrics leave it out.
-
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
         sequences = self._sequences(streams, batch, self.actual_context + 1, self.length + 1).clamp(min=0)
         return {"inputs": sequences[..., :-1], "targets": sequences[..., 1:]}
@@ -70,9 +69,12 @@ class SetComplement(NextToken):
         return {"inputs": sequences.clamp(min=0)}
 
     def _sequences(self, streams: Streams, batch: int, length: int | Tensor, padded_length: int) -> Tensor:
-        """Return distinct tokens [L, N, padded_length], -1 from a padded `length` on."""
+        """Return distinct tokens [L, N, padded_length]; if `length` is a tensor, -1 from entry `length` on.
+
+        Callers make padding token 0, which loss and metrics leave out.
+        """
         tokens = self.actual_tokens
-        if isinstance(tokens, int) or isinstance(length, int):
+        if isinstance(tokens, int) or isinstance(length, int):  # both, where nothing is padded
             return streams.permutations(batch, self.vocabulary, padded_length)
         return streams.padded_permutations(batch, tokens, length, self.vocabulary, padded_length)
 
@@ -98,5 +100,8 @@ class SetComplement(NextToken):
         }
 
     def facts(self) -> Params:
-        """Return `chance`, that of a uniform guess: the mean of s' / v over s' = 1 .. v - 1."""
+        """Return `generalisation_gap`, and `chance`: TVD and ITP of a uniform guess.
+
+        Both are the mean of s' / v over prefixes of length s' = 1 .. v - 1, which is 1/2.
+        """
         return {"generalisation_gap": self.vocabulary - 1 - self.length, "chance": 0.5}

@@ -44,7 +44,7 @@ def find_obstacle(recipe: Recipe) -> str | None:
         return "the fused step knows the scorers softmax and average alone"
     if type(recipe.optimizer) not in (AdamW, Adam) or not knows(recipe) or not recipe.learning.is_plain:
         return "the fused step knows AdamW and Adam, and averages of weights that are learned alone"
-    if not recipe.steps_whole:
+    if not recipe.is_plain_step:
         return "the fused step knows no training.accumulate and no training.autocast"
     return None if recipe.dtype is torch.float32 else f"the fused step knows float32, not {recipe.dtype}"
 

@@ -31,7 +31,7 @@ from workers.engine.step import step_of
 from workers.training.recipe import Recipe, initial_state, layout_of
 
 CHECK_STEPS = 50
-"""Most steps that callers train a pack at a time before they check divergence and the clock."""
+"""Most steps of a call: divergence is checked at its end, and the clock by the caller."""
 
 
 class Pack:
@@ -135,13 +135,17 @@ class Pack:
         pack = copy.copy(self)
         pack._lanes = Lanes(max(len(moved), NARROWEST))
         pack._lanes.trials[: len(moved)] = [running for _, running in moved]
+        # Copies of lane 0 fill what would be too narrow.
         pack._tensors = self._tensors.select(([index for index, _ in moved] + [0] * NARROWEST)[: pack.width])
         pack._make_step()
         self.release([running.number for _, running in moved], study)
         return pack
 
     def resize(self, width: int) -> None:
-        """Change the number of lanes; running trials move to the front, with the same results."""
+        """Change the number of lanes; running trials move to the front, with the same results.
+
+        The step stays the one that was chosen for the first width.
+        """
         width = max(width, NARROWEST)
         if width == self.width:
             return
@@ -190,9 +194,9 @@ class Pack:
         return [(studies[index], report) for index, report in (diverged | due).items()]
 
     def take_counts(self, study: int = 0) -> tuple[int, int]:
-        """Return a study's model-steps since the last call, and as many with every lane busy.
+        """Return a study's model-steps since the last call, and those if no lane had been free.
 
-        A model-step is a step of one lane. Free lanes are shared out as the others are.
+        A model-step is a step of one lane. Free lanes are split among studies by their busy lanes.
         """
         return self._model_steps.pop(study, 0), self._capacity.pop(study, 0)
 
@@ -207,7 +211,10 @@ class Pack:
 
     @flush_subnormals()
     def parameters_by_variant(self, index: int, trial: Trial) -> dict[str, dict[str, Tensor]]:
-        """Return variant (`raw`, `bema kappa=0.3 eta=0.1`) -> name -> tensor of a last trial."""
+        """Return variant (`raw`, `bema kappa=0.3 eta=0.1`) -> name -> tensor.
+
+        They are those of `trial`, which was trained last in lane `index`, even if it has ended.
+        """
         layout = layout_of(Recipe.of(trial.config))
         variants = self._reporting.evaluation.variants(self._tensors.select(pad_to_power_of_two([index])))
         return {variant.label: self._layout.crop(layout, flat[0]) for variant, flat in variants}
@@ -232,13 +239,16 @@ class Pack:
             counted += count
 
     def _take_over(self, index: int, running: LaneTrial, trial: Trial | Ancestor) -> None:
-        """Train a lane with this trial's knobs and streams from now on; restart its loss sum."""
+        """Train a lane with this trial's knobs and streams from now on; its loss sum is 0 again."""
         running.recipe = Recipe.of(trial.config)
         self._tensors.assign(index, trial, running.recipe)
         self._tensors.state.loss_sum[index] = 0
 
     def _reset_where_due(self, lanes: Iterable[tuple[int, LaneTrial]], steps_made: int) -> None:
-        """Reset lanes if it is due `steps_made` after `LaneTrial.step` was last updated."""
+        """Reset each lane, as `Learning.reset` does, that is due to be after `steps_made` more steps.
+
+        `LaneTrial.step` does not have these yet.
+        """
         for index, running in lanes:
             learning, step = running.recipe.learning, running.step + steps_made
             if not learning.resets_at(step):

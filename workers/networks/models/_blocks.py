@@ -3,7 +3,8 @@
 Each part is a frozen description. `parameters()` lists what it learns, in the order of the flat
 vector; calling the part computes it from the layer's own parameters, of the same names.
 
-Legend: N sequences, s positions, d width, h heads, c = d / h channels of a head, f of the MLP.
+Legend: N sequences, s positions, d width, h heads, c = d / h channels of a head, f
+hidden channels of the MLP.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ class Linear:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Norm:
-    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019), for vmap and short rows."""
+    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019).
+
+    Written out, since torch's own is slower under vmap and for short rows.
+    """
 
     name: str
     width: int
@@ -140,7 +144,8 @@ class SelfAttention:
             weights = self._weights(query, key, value, visible, own)
             mixed = dropout(weights, "weights", self.weight_dropout, keep) @ value
         elif plain and self.causal and value.device.type == "cpu":
-            # torch's fused kernel is exact and faster, but knows softmax of unbiased logits only
+            # torch's fused kernel is faster, but knows softmax of unbiased logits only. It approximates
+            # nothing; its last bits may differ. Causality masks enough, since padding comes last.
             assert isinstance(self.scorer, Softmax)
             mixed = fused_causal_attention(query / self.scorer.temperature, key, value)
         else:
@@ -167,13 +172,14 @@ class SelfAttention:
         return self.position.rotate(query), self.position.rotate(key), value
 
     def _weights(self, query: Tensor, key: Tensor, like: Tensor, visible: Tensor, own: Parameters) -> Tensor:
-        """Return [N, h, s, s]."""
+        """Return [N, h, s, s]; `like` is any tensor [..., s, n] of their dtype and device."""
         learned, bias = within("scorer", own), self.position.bias(self.heads, like)
         if bias is None or not isinstance(self.scorer, LogitScorer):
             return self.scorer.weights(query, key, visible, learned)
         return self.scorer.of_logits(scaled_logits(query, key) + bias, visible, learned)
 
     def _sources(self, stream: Tensor, own: Parameters) -> Sequence[Affine | None]:
+        """Return the affine maps that queries and keys are; None where a norm or Canon layer follows."""
         if self.query_key_norm or self.canon_heads.present:
             return None, None
         vectors, weight = self.canon_input(stream, own), own["query_key_value"]

@@ -63,7 +63,8 @@ class Layered(Model):
     heads: int = size(2)
     width: int = size()
     mlp_multiple: int = size(4, low=0)
-    """f / d; 0: no MLP. Gated: two thirds of that, for as many weights (Shazeer 2020)."""
+    """The MLP's hidden channels over `width`; 0: no MLP. Gated: two thirds of that, for as many
+    weights (Shazeer 2020)."""
     scorer: Scorer = part(Scorer, "softmax")
     activation: Activation = part(Activation, "gelu")
     activation_per_layer: bool = flag(False)
@@ -75,7 +76,9 @@ class Layered(Model):
     query_key_norm: bool = flag(False)
     """True for an RMSNorm without a gain on queries and keys, by head (modded-nanogpt)."""
     bias: bool = flag(True)
-    """True if LayerNorm and all linear maps but the unembedding have a bias, as in GPT-2."""
+    """True if LayerNorm and all linear maps but the unembedding have a bias, as in GPT-2.
+
+    The maps that read and write numbers, of a regressor, always have one."""
     canon: str = option("none", ("none", *CANON_PLACES))
     initialisation: str = option("truncated_normal", tuple(INITIALISATIONS))
     embedding_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)

@@ -1,4 +1,8 @@
-"""The GPT-style transformer over tokens: every position sees those up to itself."""
+"""The GPT-style transformer over tokens: every position sees those up to itself.
+
+Layers are in `_layers`, their parts in `_blocks`, embeddings in `_tokens`; all are written for one
+trial, and the engine stacks lanes.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,10 @@ from workers.networks.models._tokens import TokenTransformer
 @final
 @dataclass(frozen=True, kw_only=True)
 class Transformer(TokenTransformer):
-    """A decoder-only transformer like GPT-2; with `pre_norm: false`, as in paper 002 (Appendix B).
+    """A decoder-only transformer like GPT-2.
 
-    Logits at a position are those of the next token.
+    `pre_norm: false` gives the model of paper 002, Appendix B (docs/experiments/papers.md). Logits at
+    a position are those of the next token.
     """
 
     @property

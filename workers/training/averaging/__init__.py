@@ -1,4 +1,8 @@
-"""Averages of the parameters over training, for ONE trial on its flat parameter vector [P]."""
+"""Averages of the parameters over training, for ONE trial on its flat parameter vector [P].
+
+Compiled code repeats the formulas: native/update.hpp with the scalars of native_update.py on a CPU,
+cuda_update.cu for traced steps of a GPU, and cuda/training.hpp for fused ones.
+"""
 
 from __future__ import annotations
 

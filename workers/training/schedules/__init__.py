@@ -1,4 +1,7 @@
-"""Learning-rate schedules: the factor on the peak rate at each step."""
+"""Learning-rate schedules: the factor on the peak rate at each step.
+
+`cuda_update.py` names them for compiled code, which repeats the formulas of the packaged ones.
+"""
 
 from __future__ import annotations
 
