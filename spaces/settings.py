@@ -29,8 +29,8 @@ class Training:
     """Sequences per optimizer step."""
     accumulate: int = size(1)
     """Equal parts of the batch whose gradients are taken one after the other and added: a step
-    needs the memory of one part, and has the same result to rounding. The traced step alone does
-    so."""
+    needs the memory of one part, and has the same result to rounding. The traced and generated
+    steps do so; the native step takes the whole batch at once."""
     validate_every: int = size(1000, steps=True)
     """Steps between validations; the last step is always validated."""
     validation_batch: int = size(1024)
@@ -174,7 +174,7 @@ class SecondObjective:
 
     @property
     def sign(self) -> float:
-        """The factor that makes a value a loss: smaller is better."""
+        """The factor that makes a value a cost: smaller is better."""
         return sign_of(self.direction)
 
 
@@ -202,7 +202,7 @@ class Search:
 
     @property
     def signs(self) -> tuple[float, ...]:
-        """The factors of the objectives that make their values losses."""
+        """The factors of the objectives that make their values costs."""
         return (self.objective.sign, self.second.sign) if self.second else (self.objective.sign,)
 
     @property

@@ -1,8 +1,9 @@
 """The queue of the service: the studies that it runs, for whom and in which order.
 
-An entry is a row of `submissions` and belongs to a study that exists. People submit, pause, resume,
-cancel and reprioritise studies by requests, each done in one transaction; the service records its
-own steps. A request may be made twice, if an answer was lost: the second time changes nothing.
+The queue of a study's trials is `search.steering.trial_queue`. An entry is a row of `submissions`
+and belongs to a study that exists. People submit, pause, resume, cancel and reprioritise studies by
+requests, each done in one transaction; the service notes what it starts and ends. A request may be
+repeated at once, if an answer was lost: the second time changes nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _ALLOWED_IN: Mapping[Action, tuple[QueueState, ...]] = {
     "cancel": ("waiting", "running", "paused", "cancelled"),
     "reprioritise": ("waiting", "running", "paused"),
 }
-"""States of an entry that allow each request, its result among them: it may be repeated."""
+"""Request -> states in which it is allowed. Its own result is one, so that it may be repeated."""
 NEEDS_ADMIN = "to change it needs the role admin"
+"""The end of the message that refuses another person's study; `graft.web.callers` knows it by this."""
 
 
 class _OtherSpaceError(StudyError):
@@ -59,11 +61,12 @@ class Queue:
         """Carry out a request in one transaction and return the study's entry after it.
 
         A submission creates the study if there is none of its name. A study of this name and space
-        that ended, was cancelled or never was in the queue is queued to resume. An entry that is in
-        the queue now stays as it is, even if the terms differ. Raises StudyError for a request that
-        cannot be carried out, such as the submission of another space or of a study that is in the
-        queue for another owner, and AccessError for the study of another person. `Store.carry_out`
-        has checked the request.
+        that ended or was cancelled is queued to resume, and without a token one that never was in the
+        queue. An entry that is in the queue now stays as it is, even if other terms than the owner
+        differ. Raises StudyError for a request that cannot be carried out, such as the submission of
+        another space or of a study that is in the queue for another owner, and for a row that was
+        edited by hand; AccessError for the study of another person, and for a token that was revoked,
+        has expired or may only read. `Store.carry_out` has checked the request.
         """
 
         def act(connection: Connection) -> QueueEntry:
@@ -79,23 +82,28 @@ class Queue:
             return sound[0]
 
         try:
-            return self._session.transact(act)
-        except _OtherSpaceError as refusal:
+            try:
+                return self._session.transact(act)
+            except IntegrityError:  # another process submitted the study: the second try finds it
+                return self._session.transact(act)
+        except _OtherSpaceError as refusal:  # of a study with claims a record is kept
             values = {"change": "another space", "version": request.row["version"]}
             record, study_id = claim_events.record_refusal, refusal.study_id
             self._session.transact(lambda connection: record(connection, study_id, **values))
             raise
-        except IntegrityError:  # another process submitted the study: the second try finds it
-            return self._session.transact(act)
 
-    def check_holder(self, request: StoreRequest) -> None:
-        """Raise AccessError if the token of a request (`by`) may not change the request's study."""
+    def check_may_change(self, request: StoreRequest) -> None:
+        """Raise AccessError if the token of a request (`by`) may not change the request's study.
+
+        A study that does not exist is for the change itself to refuse.
+        """
 
         def check(connection: Connection) -> None:
             _check_role(connection, request)
-            owners = select(submissions.c.owner)
-            owners = owners.join(studies, studies.c.id == submissions.c.study_id)
-            _check_owner(request, connection.scalar(owners.where(studies.c.name == request.study)))
+            known = studies.outerjoin(submissions, studies.c.id == submissions.c.study_id)
+            owners = select(submissions.c.owner).select_from(known).where(studies.c.name == request.study)
+            if row := connection.execute(owners).one_or_none():
+                _check_owner(request, row.owner)
 
         self._session.transact(check)
 
@@ -110,7 +118,7 @@ class Queue:
         self._note(study_id, ("waiting", "running"), state=state, reason=reason, ended_at=Now())
         self._note(study_id, get_args(QueueState), lanes=0, share=0.0)
 
-    def note_rest(self, study_id: int) -> None:
+    def note_stop(self, study_id: int) -> None:
         """Record that a study was stopped; it waits again unless paused, cancelled or ended."""
         self._note(study_id, ("running",), state="waiting", reason="")
         self._note(study_id, get_args(QueueState), lanes=0, share=0.0)
@@ -138,7 +146,7 @@ def _check_role(connection: Connection, request: StoreRequest) -> None:
 
 
 def _submit(connection: Connection, request: StoreRequest) -> None:
-    """Write a submission's entry, and its study if new; do nothing if the queue has it."""
+    """Write a submission's entry, and its study if new; do nothing if the queue has it for the same owner."""
     check_name(request.study)
     c = submissions.c
     known = connection.execute(
@@ -158,7 +166,7 @@ def _submit(connection: Connection, request: StoreRequest) -> None:
             place = f"is in the queue already ({known.state}), of {whose}"
             raise StudyError(f"study {request.study!r} {place}; submit another name")
         return
-    _check_room(connection, request, request.terms.owner)
+    _check_quota(connection, request, request.terms.owner)
     study_id = known.id if known else insert_study(connection, request.row, request.bundles)
     entry = {
         **asdict(request.terms),
@@ -185,10 +193,10 @@ def _check_owner(request: StoreRequest, owner: str | None) -> None:
     if request.by is None or owner == request.by:
         return
     whose = f"is {owner or 'nobody'}'s" if owner is not None else "was launched, not submitted"
-    raise AccessError(f"study {request.study} {whose}; {NEEDS_ADMIN}")
+    raise AccessError(f"study {request.study!r} {whose}; {NEEDS_ADMIN}")
 
 
-def _check_room(connection: Connection, request: StoreRequest, owner: str) -> None:
+def _check_quota(connection: Connection, request: StoreRequest, owner: str) -> None:
     """Raise StudyError if the owner has `most_open` studies in the queue already."""
     if request.by is None or request.most_open is None:
         return
@@ -225,5 +233,5 @@ def _change(connection: Connection, request: StoreRequest) -> None:
         connection.execute(statement.values(state=state, reason=""))
     elif known.state not in ("waiting", "running"):
         if known.state not in OPEN:
-            _check_room(connection, request, known.owner)
+            _check_quota(connection, request, known.owner)
         connection.execute(statement.values(state="waiting", reason="", ended_at=None))

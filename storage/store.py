@@ -223,7 +223,7 @@ class Store:
             look: dict[str, Any] = {**request.row, "request": request.id}
             transact(lambda one: claim_events.record_look(one, request.study, **look))
         elif request.action == "reveal":
-            self.queue.check_holder(request)
+            self.queue.check_may_change(request)
             opening: dict[str, Any] = {**request.row, "request": request.id}
             transact(lambda one: test_sets.reveal(one, request.study, **opening))
         elif request.action == "make_token":

@@ -1,4 +1,4 @@
-"""Commands that run a study: launch, resume, stop, retry."""
+"""Commands that start, resume and stop a study, and queue trials of it again."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StartOptions:
 
     plugins: Plugins = None
     warm_start: Annotated[
-        str | None, typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these.")
+        str | None, typer.Option(metavar="auto|STUDY,...", help="Start from earlier studies: auto for all, or names.")
     ] = None
     replace: Annotated[
         bool, typer.Option("--replace", help="Begin again a study of this name that has no result yet.")
@@ -64,7 +64,10 @@ class StartOptions:
     form: Annotated[
         str,
         typer.Option(
-            "--format", metavar="table|json", callback=check_format(("table", "json")), help="Of what --dry-run says."
+            "--format",
+            metavar="table|json",
+            callback=check_format(("table", "json")),
+            help="How --dry-run says it.",
         ),
     ] = "table"
 
@@ -139,7 +142,7 @@ def _note_claims(url: str, space: Space, name: str) -> list[str]:
 
 
 def _note_task(url: str, space: Space) -> list[str]:
-    """Return two or three lines about a space's task; none if the database has no trials of it."""
+    """Return up to three lines about a space's task; none of a transfer, or without trials of it."""
     from spaces.experiment import ExperimentSpace
     from spaces.transfer import TransferSpace
     from storage.peeking import may_know_task
@@ -147,7 +150,8 @@ def _note_task(url: str, space: Space) -> list[str]:
     if isinstance(space, TransferSpace):  # it has many tasks
         return []
     part = space.arms[0].space if isinstance(space, ExperimentSpace) else space
-    if not may_know_task(url, part.sample(0, lambda _: 0.5).config["task"]["name"]):
+    any_trial = part.sample(0, lambda _: 0.5)  # the name of the task is never drawn
+    if not may_know_task(url, any_trial.config["task"]["name"]):
         return []
     from graft.launching.planning.task_advice import note_task
 
@@ -166,7 +170,7 @@ def resume(
 ) -> None:
     """Go on with a study from the database alone.
 
-    Example: search resume set-complement --trials 128
+    Example: search resume quick-set-complement --trials 128
     """
     from graft.launching.enrolling import set_planned_trials
 
@@ -179,7 +183,7 @@ def resume(
 def stop(study: Study, storage: Storage = None) -> None:
     """Have a running study stopped, with everything kept; `search resume` resumes it.
 
-    Example: search stop set-complement
+    Example: search stop quick-set-complement
     """
     from storage import open_reader, request_stop
 
@@ -193,13 +197,13 @@ def stop(study: Study, storage: Storage = None) -> None:
 
 def retry(
     study: Study,
-    trials: Annotated[list[int] | None, typer.Argument(metavar="[N]...", help="Their numbers. Default: all.")] = None,
+    trials: Annotated[list[int] | None, typer.Argument(metavar="[N]...", help="Which. Default: all that did.")] = None,
     *,
     storage: Storage = None,
 ) -> None:
-    """Queue trials that failed or diverged again, from step 0. Not while the study is being run.
+    """Queue again the trials that failed or diverged, from step 0. Not while the study is being run.
 
-    Example: search retry set-complement 3 17
+    Example: search retry quick-set-complement 3 17
     """
     from graft.launching.enrolling import find_study
     from storage import open_store
@@ -216,7 +220,7 @@ def retry(
 
 
 def run_enrolled(url: str, name: str, placement: Placement, run: RunOptions, how_enrolled: str) -> None:
-    """Run a study on a terminal, and report before how it was enrolled and after how it ended."""
+    """Run a study unless it is finished; report before how it was enrolled and after how it ended."""
     from cli.live import Live
     from graft.launching.changes import settle_changes
     from graft.launching.enrolling import find_study
@@ -231,8 +235,9 @@ def run_enrolled(url: str, name: str, placement: Placement, run: RunOptions, how
     if not finished:
         for line in settle_changes(url, name, placement, accept=run.accept_changes):
             typer.echo(f"note: {line}", err=True)
-    how = "finished, nothing is left of its" if finished else f"{how_enrolled},"
-    typer.echo(f"study {name} in {database_name(url)}: {how} {study['trials']:,} trials", err=True)
+    trials = f"{study['trials']:,} trials"
+    how = f"finished, all {trials} are done" if finished else f"{how_enrolled}, {trials}"
+    typer.echo(f"study {name} in {database_name(url)}: {how}", err=True)
     if finished:
         with open_reader(url) as reader:
             say_changes(name, read_outside(reader, name))
@@ -241,7 +246,7 @@ def run_enrolled(url: str, name: str, placement: Placement, run: RunOptions, how
         typer.echo(f"trains nothing: a model of the table {placement.surrogate} answers", err=True)
     elif placement.executor != "ray":
         typer.echo(f"trains on {placement.describe()}", err=True)
-    announce = functools.partial(say, "stopping: what is finished is kept (once more to leave at once)")
+    announce = functools.partial(say, "stopping: what is finished is kept (press Ctrl-C again to leave at once)")
     started = time.monotonic()
     with Interruption(announce, lambda: _leave(name)) as interruption, Live(name) as live:
         request = RunRequest(database=url, study=name, placement=placement, checkpoints=run.checkpointing())

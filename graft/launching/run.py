@@ -1,4 +1,4 @@
-"""Runs a stored study: its controller in this process, its workers in a pool."""
+"""Runs a stored study: its controller in this process, its workers in a pool or a table in their place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spaces.progress import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """A study of a database (a URL), and its placement and checkpoints."""
+    """A study of a database (a URL), its resolved placement, and its checkpoints."""
 
     database: str
     study: str
@@ -54,14 +54,14 @@ def run_study(
     placement = request.placement
     with log.recording(request.study), using(plugins_of_study(request.database, request.study)):
         here = placement.device if placement.executor not in ("ray", "surrogate") else None
-        if here and study["state"] != "finished":  # a new study loads its steps already
+        if here and study["state"] != "finished":  # `search launch` has begun this: again costs little
             begin_loading_steps(parse_stored(study, families()), here)
-        where = placement.device or placement.executor
-        log.write(request.study, f"launched: {study['trials']:,} trials, {where}")
+        log.write(request.study, f"launched: {study['trials']:,} trials, {here or placement.executor}")
         started = time.monotonic()
-        with open_cluster(placement, shared=False) as cluster:  # before control of the study is taken
+        # Before control of the study is taken, since it may fail or take long.
+        with open_cluster(placement, shared=False) as cluster:
             controller = open_controller(request.database, request.study, saving, url, record.read())
-            with closing(controller), record:
+            with closing(controller), record:  # which clears what was read
                 train(controller, placement, saving, watch, cluster=cluster)
                 progress = controller.progress()
         log.write(request.study, closing_line(request.study, progress, time.monotonic() - started))

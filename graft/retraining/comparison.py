@@ -141,7 +141,10 @@ class ReplayComparison:
 
 
 def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> list[MetricPair]:
-    """Return a pair for each stored metric, in the order of steps."""
+    """Return a pair for each stored metric, in the order of steps.
+
+    What is not finite is stored as null, so that all such values are alike.
+    """
     found = {
         (report.step, *metric[:3]): metric.value if math.isfinite(metric.value) else None
         for report in replayed

@@ -187,11 +187,11 @@ class Service:
         queue, entry, progress = self.store.queue, run.entry, run.progress
         self._noted.pop(entry.study_id, None)
         if isinstance(run.error, ClusterError):
-            queue.note_rest(entry.study_id)  # the service ends, and reports why
+            queue.note_stop(entry.study_id)  # the service ends, and reports why
         elif isinstance(run.error, AwayError):
             # The server was away when the study was read. If it stays away, the next write of this
             # service raises.
-            queue.note_rest(entry.study_id)
+            queue.note_stop(entry.study_id)
             self._say(f"{entry.study}: waits, as the database does not answer: {run.error}")
         elif isinstance(run.error, StorageError) and not isinstance(run.error, RowError):
             # A reader finds a deleted file simply missing. The writing connection has it open:
@@ -205,7 +205,7 @@ class Service:
         elif progress and progress.stopping:
             if not run.stopping.is_set():
                 queue.note_end(entry.study_id, "paused", "it was stopped by `search stop`")
-            queue.note_rest(entry.study_id)
+            queue.note_stop(entry.study_id)
             self._say(f"{entry.study}: stopped with everything kept")
         else:
             queue.note_end(entry.study_id, "done")

@@ -42,15 +42,18 @@ from storage.databases import find_database
 
 API = "/api"
 PAGES = (pages, study_list, matrices, trial_table, study_pages)
-"""The routers of the pages that people read."""
-_ROUTERS = (studies, trials, frames, figures, exports, events, queue, numbers)
-_PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (400, 403, 404)}
+"""The modules of the pages that people read."""
+_API_MODULES = (studies, trials, frames, figures, exports, events, queue, numbers)
+"""The modules of what programs ask, under `/api`."""
+_STATUSES = (400, 401, 403, 404, 413, 422, 429, 503)
+_PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in _STATUSES}
 
 
 def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) -> Guard:
     """Return the application of one database, for any ASGI server; it reads when first asked.
 
-    `trains`: whether anything trains beside it now; `settings.processor` says how much that leaves.
+    `trains` tells whether studies train beside it now. While they do, all answers together take at
+    most `settings.processor` of a core.
     Raises StorageError for what is no URL of a database.
     """
     find_database(settings.database)
@@ -59,13 +62,13 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
         version=version(),
         description='The studies of one database. An error is `{"error": "one line"}`.',
         openapi_url=f"{API}/openapi.json",
-        docs_url=None,  # they fetch their scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from elsewhere, which the guard's policy forbids
         redoc_url=None,
     )
     app.state.settings = settings
     app.state.streams = Counts(settings.streams, settings.streams_each)
     app.state.checker = Checker(settings.check_seconds)
-    for module in _ROUTERS:
+    for module in _API_MODULES:
         app.include_router(module.router, prefix=API, responses=_PROBLEMS)
     for module in PAGES:
         app.include_router(module.router)
@@ -85,7 +88,7 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
 
 
 class _ToolsEndpoint:
-    """The tools of programs, by the Model Context Protocol, which the first call imports."""
+    """The tools of programs, by the Model Context Protocol; its package is imported at the first call."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

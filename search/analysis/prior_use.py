@@ -136,6 +136,8 @@ def _read_learned(space: Space, ended: pl.DataFrame) -> tuple[list[str], OriginO
     judged = f"Its ranks of the trials correlate with the real ones by {trust[0]:.2f}"
     own = f"those of the search's own model by {trust[1]:.2f} (out of bag; both shrunk for few trials)"
     weights = "their squares are the weights" if max(trust) > 0 else "with neither above 0 all trials are random"
+    if not strategy.counts_prior and trust[1] > 0:
+        weights = "after so many trials that model alone counts"
     return [first, f"{judged}, {own}: {weights}."], origin_of, None
 
 

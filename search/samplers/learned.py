@@ -20,7 +20,7 @@ from search.samplers.random import RandomSearch
 from spaces.plugins import Examples
 from spaces.plugins.fields import file, knob, size
 from spaces.plugins.files import FilePath
-from spaces.records import Draws, Outcome, Trial
+from spaces.records import TERMINAL, Draws, Outcome, Trial
 from spaces.seeds import stream_word
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _LATER_ASKS = 768
 _COPIES = 4
 """How often a later pool has each configuration: as drawn, and with its numbers drawn again."""
 _ISLANDS = 8
-"""How often a pool is evolved, each time for other trees; the next trials are taken from each in turn."""
+"""How often a pool is evolved, each time with other trees; the next trials are taken from each in turn."""
 _TREES = 40
 """Trees of a forest."""
 _SAMPLED_TREES = 8
@@ -50,7 +50,7 @@ _MOST_FITTED = 1000
 _FEWEST = 8
 """Trials that have to end before the search's own model is fitted."""
 _PRIOR_EVERY = 2
-"""Until a model is fitted, the prior chooses every second trial, as long as there is a portfolio."""
+"""Until a model is fitted, the prior chooses every second trial, up to `Learned.most_unjudged`."""
 _PORTFOLIO_EVERY = 3
 """Every third trial that the prior chooses then is the next one of the portfolio."""
 _DOUBT = 8
@@ -66,12 +66,14 @@ class Learned(Sampler):
     the prior's are configurations of its portfolio, of which at least one is good on each of its tasks; the
     others are what its forest predicts to be best. There are three for each of the portfolio, so a wrong prior
     costs that many trials and no more. Later a share `floor` of the trials is random, and the others have
-    the lowest predicted cost among configurations that are put together from random ones, part by part.
+    the lowest predicted cost among configurations that are put together from random ones, part by part: a
+    part is draws and columns that depend on one another (`_parts`).
     A few trees predict it, drawn at random, of two forests: the prior's, fitted to trials on other tasks, and
     the search's own, fitted to quantiles of its outcomes (as in Thompson sampling; Kandasamy et al., AISTATS
     2018; Salinas et al., ICML 2020). A forest counts by the square of its rank correlation with the outcomes,
     the own one by that of its out-of-bag predictions. At 0 or below it does not count; if neither does, all
-    trials are random. Hundreds can be asked for at once, without waiting for outcomes.
+    trials are random. After 512 trials the prior counts no more. Hundreds can be asked for at once, without
+    waiting for outcomes.
 
     Needs scikit-learn: `pip install 'graft-search[learn]'`. Draws that a group shares are random.
     """
@@ -79,7 +81,7 @@ class Learned(Sampler):
     EXAMPLES: ClassVar[Examples] = ({"portfolio": 2, "floor": 0.2},)
 
     prior: FilePath = file(optional=True)
-    """A file that `search learn` wrote; the packaged prior if it is left out."""
+    """A file that `search learn` wrote; else the packaged `learned_prior.npz` beside this module."""
     portfolio: int = size(4, low=0)
     """The most configurations of the portfolio that are tried until eight trials have ended; a prior has 16."""
     floor: float = knob(0.1, low=0, high=1)
@@ -104,13 +106,15 @@ def _fit_prior(path: str, digest: str) -> tuple[LearnedPrior, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Pool:
+    """Random configurations, of whose parts the trials of some numbers are put together."""
+
     key: tuple[int, int]
     """Its number, and the group whose draws its configurations share."""
     genes: Floats
     """Coordinates, -1 for a draw that a configuration does not have, then the columns of the prior while it ranks."""
     by_prior: bool
     """True if the prior ranks the pool."""
-    network: str
+    model: str
     """The name of the configurations' model; empty if they have several."""
 
 
@@ -138,7 +142,7 @@ class LearnedStrategy(Strategy):
         self._costs: list[float] = []
         """Their objectives, with the sign that makes less better; infinite for the worst."""
         self._rows: list[NDArray[np.float32]] = []
-        """The first _PRIOR_UNTIL of them, each [columns of the prior]."""
+        """The configurations of the first _PRIOR_UNTIL trials that ended, each [columns of the prior]."""
         self._asked: set[bytes] = set()
         self._pool: _Pool | None = None
         self._islands: list[list[Floats]] = []
@@ -155,9 +159,9 @@ class LearnedStrategy(Strategy):
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Learn from trials that ended; one that diverged, failed or is not feasible counts as the worst."""
         for outcome in outcomes:
-            if outcome.state not in ("finished", "pruned", "diverged", "failed"):
+            if outcome.state not in TERMINAL:
                 continue
-            if len(self._rows) < _PRIOR_UNTIL:
+            if self.counts_prior:
                 config = self._space.resolve(outcome.number, outcome.draws).config
                 self._rows.append(self._prior.encoder.encode([flatten(config)])[0])
             self._outcome_points.append(self._to_point(outcome.draws))
@@ -172,6 +176,11 @@ class LearnedStrategy(Strategy):
         return [self._ask(number) for number in numbers]
 
     @property
+    def counts_prior(self) -> bool:
+        """False once so many trials have ended that the search's own model ranks alone."""
+        return len(self._rows) < _PRIOR_UNTIL
+
+    @property
     def known_tasks(self) -> Sequence[str]:
         """The tasks that the prior was learnt from."""
         return self._prior.tasks
@@ -179,8 +188,8 @@ class LearnedStrategy(Strategy):
     def refit_and_rank_correlations(self) -> tuple[float, float] | None:
         """Fit the search's own model again; return the rank correlations of the prior and of it with the outcomes.
 
-        They are 0 at least, and shrunk for few trials; their squares are the weights. None while fewer than eight
-        trials have ended.
+        They are 0 at least, and shrunk for few trials; their squares are the weights, but for the prior's once
+        `counts_prior` is False. None while fewer than eight trials have ended.
         """
         if len(self._costs) < _FEWEST:
             return None
@@ -188,17 +197,18 @@ class LearnedStrategy(Strategy):
         return self._trust, self._own_trust
 
     def _ask(self, number: int) -> Trial:
+        """Return a trial as the models choose it, or, until one is fitted, the prior; else a random one."""
         point = None
         if self._own_forest is not None:
             word = stream_word(self._space.search.seed ^ _STREAM, number)
-            trusts = (self._trust if len(self._rows) < _PRIOR_UNTIL else 0.0), self._own_trust
+            trusts = (self._trust if self.counts_prior else 0.0), self._own_trust
             if word >= self._settings.floor * 2.0**64 and max(trusts) > 0:
                 point = self._propose(number, *trusts)
         else:
-            at, is_random = divmod(number, _PRIOR_EVERY)
-            turn, of_forest = divmod(at, _PORTFOLIO_EVERY)
-            if not is_random and at < self._settings.most_unjudged:
-                point = self._propose(number, 1.0, 0.0) if of_forest else self._build_portfolio(turn, number)
+            of_prior, is_random = divmod(number, _PRIOR_EVERY)
+            of_portfolio, by_forest = divmod(of_prior, _PORTFOLIO_EVERY)
+            if not is_random and of_prior < self._settings.most_unjudged:
+                point = self._propose(number, 1.0, 0.0) if by_forest else self._rebuild(of_portfolio, number)
         if point is None:
             return self._random.ask(range(number, number + 1))[0]
         trial = self._resolve(number, point)
@@ -218,30 +228,31 @@ class LearnedStrategy(Strategy):
 
     def _draw_pool(self, number: int) -> _Pool:
         """Return the pool of the trial of this number, the current one or a new one, which has no islands yet."""
-        by_prior = len(self._rows) < _PRIOR_UNTIL
+        by_prior = self.counts_prior
         group = number // self._space.search.group if self._space.search.group > 1 else 0
         key = number // (_ASKS if by_prior else _LATER_ASKS), group
         if self._pool is not None and (self._pool.key, self._pool.by_prior) == (key, by_prior):
             return self._pool
-        # A later pool starts where its numbers end, whichever of them asks first: a resumed search draws it again.
+        # Points depend on the number and the group alone, so that a resumed search draws the same pool. A later
+        # pool has the points of the last 128 of its numbers.
         pools = key[0] if by_prior else (key[0] + 1) * _LATER_ASKS // _ASKS
         points = self._points.rows((pools + group) * _POOL, _POOL)
         if self._space.search.group > 1:
             points[:, : len(self._space.group_draws)] = self._groups.rows(group, 1)
         trials = self._resolve_each(points)
         genes = self._to_genes(trials, by_prior=by_prior)
-        networks = {str(trial.config["model"]["name"]) for trial in trials}
+        models = {str(trial.config["model"]["name"]) for trial in trials}
         self._pool = _Pool(
             key=key,
             genes=genes if by_prior else self._redraw(key[0], genes),
             by_prior=by_prior,
-            network=networks.pop() if len(networks) == 1 else "",
+            model=models.pop() if len(models) == 1 else "",
         )
         self._islands = []
         return self._pool
 
     def _resolve(self, number: int, point: Floats) -> Trial:
-        # Parts put together may make a draw that neither had: it has another coordinate then.
+        # Parts put together may need a draw that neither had: it gets a random coordinate.
         if point.min() < 0:
             point = np.where(point < 0, self._points.rows(number, 1)[0], point)
         u = dict(zip((draw.name for draw in self._draws), point.tolist(), strict=True))
@@ -251,7 +262,7 @@ class LearnedStrategy(Strategy):
         return [self._resolve(0, point) for point in points]
 
     def _redraw(self, block: int, points: Floats) -> Floats:
-        """Return the points, and copies of them in which the trials' numbers are drawn again, but no choices.
+        """Return the points, and copies in which the trials' numeric draws are drawn again, but no choices.
 
         To resolve a configuration takes longest. A copy need not be resolved, as it has the same choices, and
         these alone decide which draws a configuration has.
@@ -261,10 +272,13 @@ class LearnedStrategy(Strategy):
         fresh = np.random.default_rng([self._space.search.seed % 2**63, block]).random(copies.shape)
         return np.concatenate([points, np.where(is_number & (copies >= 0), fresh, copies)])
 
-    def _build_portfolio(self, at: int, number: int) -> Floats | None:
-        """Return configuration `at` of the portfolio, each part from that of the pool that is nearest in quantiles."""
+    def _rebuild(self, at: int, number: int) -> Floats | None:
+        """Return configuration `at` of the portfolio, put together from the pool; None past its end.
+
+        Each part comes from the configuration of the pool whose columns are nearest there, as quantiles.
+        """
         pool = self._draw_pool(number)
-        portfolio = self._prior.portfolio_of(pool.network)
+        portfolio = self._prior.portfolio_of(pool.model)
         if at >= len(portfolio):
             return None
         rows = pool.genes[:, len(self._draws) :]

@@ -1,4 +1,4 @@
-"""From the text of a space to the Space: each section is read in its part of the language."""
+"""Reads YAML text into a Space: an ordinary one, an experiment of several arms, or a transfer between tasks."""
 
 from __future__ import annotations
 
@@ -62,12 +62,14 @@ def parse(text: str, origin: str, families: Families, overrides: Mapping[str, st
         text = to_yaml(tree)
     root = read(tree)
     if not is_transfer(root) and not is_experiment(root):
-        return _Reader(root, families).read_space(text)
-    whole = inline_spaces(root) if is_transfer(root) else root
-    name = _read_study(read_mapping(whole, "").get("study") or whole)
+        return _SpaceReader(root, families).read_space(text)
+    whole = inline_spaces(root) if is_transfer(root) else root  # with the texts of the tasks' spaces
+    if "study" not in (sections := read_mapping(whole, "")):
+        raise root.error("", "a space needs the section study")
+    name = _read_study_name(sections["study"])
 
-    def read_drawn(tree: yaml.Node) -> DrawnSpace:
-        return _Reader(read(tree), families).read_space(to_yaml(tree))
+    def read_drawn(node: yaml.Node) -> DrawnSpace:
+        return _SpaceReader(read(node), families).read_space(to_yaml(node))
 
     if is_transfer(root):
         return read_transfer(whole, name, families, read_drawn, _hash_content(whole))
@@ -75,7 +77,7 @@ def parse(text: str, origin: str, families: Families, overrides: Mapping[str, st
 
 
 def content_of(text: str, origin: str) -> Any:
-    """Return a space's text as the plain values of its hash; SpaceError if it is no YAML."""
+    """Return the plain values that a space's hash is computed from; SpaceError if it is no YAML."""
     root = read(compose(text, origin))
     return _to_plain(inline_spaces(root) if is_transfer(root) else root)
 
@@ -84,8 +86,8 @@ def _hash_content(root: Node) -> str:
     return hashlib.sha256(canonical_json(_to_plain(root)).encode()).hexdigest()
 
 
-class _Reader:
-    """One space on its way from nodes to formulas."""
+class _SpaceReader:
+    """Reads one ordinary space, or that of an arm or of a task."""
 
     def __init__(self, root: Node, families: Families) -> None:
         self._root = root
@@ -97,16 +99,17 @@ class _Reader:
 
     def read_space(self, text: str) -> DrawnSpace:
         """Return the whole space, which was read from `text`."""
-        name = _read_study(self._sections["study"])
-        group, trial = (self._read_values(block) for block in _BLOCKS)
+        name = _read_study_name(self._sections["study"])
+        group = self._read_values("group")
+        trial = self._read_values("trial")  # after the group's, which it may use
         present = [key for key in self._sections if key in (*_PLUGINS, "training")]
         left_out = [key for key in _DEFAULTS if key not in present]
         sections = {key: self._read_section(key) for key in (*present, *left_out)}
         context = Context(declarations=self._declarations, path="search", block=None)
         search = read_search(self._sections["search"], self._families, context)
-        written = "pad_shapes" in read_mapping(self._sections["training"], "training")
+        says_pad_shapes = "pad_shapes" in read_mapping(self._sections["training"], "training")
         sizes, draws = self._declarations.drawn_sizes, self._declarations.draws
-        pads = follow_space if written else padding_rule(sizes.values(), search)
+        decides_padding = follow_space if says_pad_shapes else padding_rule(sizes.values(), search)
         return DrawnSpace(
             name=name,
             text=text,
@@ -116,7 +119,7 @@ class _Reader:
             trial_draws=tuple(draw for draw in draws if draw.scope == "trial"),
             rows=tuple(self._declarations.rows),
             drawn_sizes=tuple(sizes),
-            program=Program(group, trial, sections, pads),
+            program=Program(group, trial, sections, decides_padding),
         )
 
     def _read_values(self, block: Block) -> Mapping[str, Formula]:
@@ -142,7 +145,7 @@ class _Reader:
         if key == "training":
             node = self._sections[key]
             return read_record(node, read_mapping(node, key), Training, key, context)
-        node = self._sections.get(key) or Node.of_word(_DEFAULTS.get(key, ""), self._root)
+        node = self._sections.get(key) or Node.of_word(_DEFAULTS[key], self._root)
         return read_plugin(node, self._families[key], context)
 
 
@@ -160,7 +163,7 @@ def _read_sections(root: Node) -> Mapping[str, Node]:
     return sections
 
 
-def _read_study(node: Node) -> str:
+def _read_study_name(node: Node) -> str:
     if isinstance(node.content, tuple | Mapping) or not _STUDY.fullmatch(node.text):
         rule = "must be a word of letters, digits, '.', '_' and '-'"
         raise node.error("study", f"{shorten(repr(node.text))} {rule}")
@@ -168,7 +171,7 @@ def _read_study(node: Node) -> str:
 
 
 def _read_blocks(sections: Mapping[str, Node]) -> Mapping[Block, Mapping[str, Node]]:
-    """Return the named values of each block; a name is of one block alone."""
+    """Return the named values of each block; a name may stand in one block only."""
     named: dict[Block, Mapping[str, Node]] = {}
     for block in _BLOCKS:
         node = sections.get(block)

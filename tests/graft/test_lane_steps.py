@@ -109,4 +109,4 @@ def test_resume_brings_up_a_database_that_looking_alone_refuses(url: str, capsys
         app(["status", "old", "--storage", url], standalone_mode=False)
     app(["resume", "old", "--storage", url], standalone_mode=False)
     app(["status", "old", "--storage", url], standalone_mode=False)
-    assert "nothing is left of its 9 trials" in capsys.readouterr().err
+    assert "all 9 trials are done" in capsys.readouterr().err

@@ -619,7 +619,7 @@ def test_a_study_keeps_the_prior_that_it_started_with(here: Run) -> None:
     here("third", "--seed", "3")
     lines = here("second", "--warm-start", "auto")
     assert lines[0] == "warm start: study second exists and keeps what it started with"
-    assert lines[1].endswith("finished, nothing is left of its 8 trials")
+    assert lines[1].endswith("finished, all 8 trials are done")
     assert one("SELECT space FROM studies WHERE name = 'second'") == stored
     for changed in (["--seed", "9"], ["--set", "search.sampler=qmc"]):
         *_, refused = here("second", "--warm-start", "auto", *changed, status=2)
@@ -631,7 +631,7 @@ def test_a_study_that_found_nothing_to_learn_from_goes_on_cold(here: Run) -> Non
     line, *_ = here("first", "--warm-start", "auto")
     assert line.startswith("warm start: nothing to learn from (")
     here("second")
-    assert here("first", "--warm-start", "auto")[1].endswith("finished, nothing is left of its 8 trials")
+    assert here("first", "--warm-start", "auto")[1].endswith("finished, all 8 trials are done")
     assert "warm" not in one("SELECT space FROM studies WHERE name = 'first'").replace("warmup", "")
 
 

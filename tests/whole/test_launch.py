@@ -39,7 +39,7 @@ def test_a_launch_of_a_finished_study_says_so_and_changes_nothing(here: Run, tmp
     before = contents(tmp_path / "graft.db")
     for again in (launch, ("resume", "tiny")):
         [line] = here(*again)
-        assert line.endswith("graft.db: finished, nothing is left of its 2 trials")
+        assert line.endswith("graft.db: finished, all 2 trials are done")
     assert contents(tmp_path / "graft.db") == before
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from graft.report.compatibility.cells import MARK, Cell, Shading, change
 from graft.report.rendering.document import Block, Heading, Paragraph, Table
 from graft.report.rendering.formatting import MISSING, number
+from search.analysis.statistics.paired import FEWEST_OF_VERDICT
 from search.analysis.statistics.verdicts import BETTER, WORSE
 from search.analysis.transfer.affinity import best_sources, generality, similarity
 from search.analysis.transfer.compatibility_matrix import Matrix
@@ -42,13 +43,13 @@ class Transfer:
     paths: Paths
     matrix: Matrix
     results: pl.DataFrame = field(repr=False)
-    """number, source, target, seed, value: one row per trial."""
+    """number, source, target, seed, value and direction: one row per trial."""
     left_out: int
     """Number of trials that lack one of the paths."""
 
     @cached_property
     def shading(self) -> Shading:
-        """The changes that have the strongest colours."""
+        """By unit the limits of the colour scale, and the decimals of numbers."""
         return Shading.of(self.matrix.cells)
 
     @cached_property
@@ -84,17 +85,19 @@ def opening(transfer: Transfer) -> list[Block]:
     pairs = cells.filter(pl.col("pairs") > 0)["pairs"]
     fewest, most = int(str(pairs.min())), int(str(pairs.max()))
     counted = number(fewest) if fewest == most else f"{number(fewest)} to {number(most)}"
+    counted += f" pair{'s' * (most != 1)}"
     sentences = [
         caption(transfer),
-        f"{cells.height - missing} of {cells.height} cells have results, each of {counted} pairs "
-        f"(equal {transfer.paths.pair}).",
+        f"{cells.height - missing} of {cells.height} cells have results, each of {counted}, "
+        f"matched by {transfer.paths.pair}.",
     ]
     verdicts = cells["verdict"].to_list()
     if cells["q"].count():
         better, worse, tested = verdicts.count(BETTER), verdicts.count(WORSE), cells["verdict"].count()
         sentences.append(
             f"Of {tested} cells {better} {'is' if better == 1 else 'are'} better than the baseline and "
-            f"{worse} {'is' if worse == 1 else 'are'} worse beyond chance (q < 0.05, marked {MARK})."
+            f"{worse} {'is' if worse == 1 else 'are'} worse beyond chance (q < 0.05 and an interval "
+            f"without 0, marked {MARK})."
         )
         own = best_sources(transfer.matrix)["own_against_rest"].drop_nulls().to_list()
         if own:
@@ -111,8 +114,11 @@ def cautions(transfer: Transfer) -> list[str]:
     """List what makes the matrix less certain than it looks."""
     cells, found = transfer.matrix.cells, list[str]()
     dropped = int(cells["dropped"].sum())
-    if cells["pairs"].max() == 1:
+    most = int(str(cells["pairs"].max()))
+    if most == 1:
         found.append("No cell has more than one pair, so there are no intervals and no tests.")
+    elif most < FEWEST_OF_VERDICT:
+        found.append(f"No cell has {FEWEST_OF_VERDICT} pairs, so there are no tests.")
     if dropped:
         were = "pair was" if dropped == 1 else "pairs were"
         found.append(f"{number(dropped)} {were} dropped: one side has no finite result.")
@@ -121,7 +127,8 @@ def cautions(transfer: Transfer) -> list[str]:
         found.append(f"Without any pair: {', '.join(bare)}.")
     if transfer.left_out:
         paths = f"{transfer.paths.source}, {transfer.paths.target} or {transfer.paths.pair}"
-        found.append(f"{number(transfer.left_out)} trials have no {paths} and were left out.")
+        trials = "1 trial has" if transfer.left_out == 1 else f"{number(transfer.left_out)} trials have"
+        found.append(f"{trials} no {paths} and {'was' if transfer.left_out == 1 else 'were'} left out.")
     return found
 
 
@@ -175,10 +182,12 @@ def _generality_table(transfer: Transfer) -> Table:
     return Table(caption="Against the baseline, over targets", header=header, rows=rows, labels=2)
 
 
-def _with_interval(value: float, low: float | None, high: float, decimals: int) -> str:
+def _with_interval(value: float, low: float | None, high: float | None, decimals: int) -> str:
     """Return a change, with its interval where it has one."""
     shown = change(value, decimals)
-    return shown if low is None else f"{shown} ({change(low, decimals)} to {change(high, decimals)})"
+    if low is None or high is None:
+        return shown
+    return f"{shown} ({change(low, decimals)} to {change(high, decimals)})"
 
 
 def _similarity(transfer: Transfer) -> list[Block]:
@@ -204,16 +213,17 @@ def notes(transfer: Transfer) -> list[Paragraph]:
         "A pair is a source's result and the baseline's on one target with one seed "
         f"({transfer.paths.pair}); several trials of one source, target and seed count by their mean. A cell is the "
         "mean change over its pairs.",
-        f"Intervals are {transfer.matrix.interval.describe()}. p is two-sided, of the paired t-test of the changes; q "
-        "is p adjusted for the number of cells (Benjamini and Hochberg). A cell is better or worse beyond chance where "
-        "q < 0.05 and the interval excludes 0. The own source is tested against each other one by paired t-tests with "
-        "Holm's correction.",
+        f"Intervals are {transfer.matrix.interval.describe()}. p is two-sided, of the paired t-test of the "
+        "changes, or, where at most half of the changes are distinct, the larger of it and the sign-flip test's; a "
+        f"cell of fewer than {FEWEST_OF_VERDICT} pairs has none. q is p adjusted for the number of cells (Benjamini "
+        "and Hochberg). A cell is better or worse beyond chance where q < 0.05 and the interval excludes 0. The own "
+        "source is tested against each other one in the same way, with Holm's correction.",
         "The middle half is the interquartile mean of the changes of all pairs on all targets of a unit. Its 95 % "
         "interval is Student's, from the variance within targets (Tukey and McLaughlin 1963), given from five targets "
         "with five pairs each on. P(better) is the probability that a trial is better than one of the baseline on the "
         "same target (Agarwal et al. 2021).",
-        "A colour stands for the end of the interval next to 0, so that what may be no change is white. "
-        "The colours end at the largest change, or at four times their upper quartile where that is less, "
-        "so that one source that fails does not pale the others.",
+        "A colour stands for the end of the interval next to 0, so that what may be no change is white; a cell "
+        "without an interval has a quarter of its colour. The colours end at the largest change, or at four times "
+        "the changes' upper quartile where that is less, so that one source that fails does not pale the others.",
     )
     return [Paragraph(text=text) for text in texts]

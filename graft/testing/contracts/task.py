@@ -151,6 +151,8 @@ def check_position_loss(configuration: Configuration) -> None:
         errors = (error - targets).square() if task.position_loss == "squared" else softplus(-error * targets)
     told = "position_loss and position_targets say another loss"
     equal((errors * weights).sum(), task.loss(outputs, batch), told, 1e-9)
+    one = torch.ones((), dtype=weights.dtype)
+    equal(weights.sum(), one, "the weights of position_targets do not add to 1", 1e-6)
 
 
 def check_chance(configuration: Configuration) -> None:

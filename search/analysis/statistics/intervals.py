@@ -1,4 +1,7 @@
-"""Confidence intervals of cells of a matrix, means and medians; `paired` has those of arms."""
+"""Confidence intervals of the compatibility matrix's cells, of groups' means and of medians.
+
+`paired` has those of two arms, and `mean_interval` of plain numbers.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,8 @@ class Interval(ABC):
     def bounds(self, cells: pl.DataFrame) -> tuple[Numbers, Numbers]:
         """Return lower and upper ends, one per row of `cells`; NaN for too few pairs.
 
-        Fewer than two are too few, and fewer than FEWEST_OF_FLIPS if all changes are equal, which
-        have no deviation. `cells` has pairs (their number), mean and deviation (sample standard
-        deviation) of the changes, and the changes themselves as lists.
+        `cells` has pairs (their number), mean and deviation (sample standard deviation) of the
+        changes, and the changes themselves as lists.
         """
 
     @abstractmethod
@@ -44,7 +46,11 @@ class Interval(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Student(Interval):
-    """mean ± t(pairs − 1) · deviation / √pairs: exact for normal changes, usual for few seeds."""
+    """mean ± t(pairs − 1) · deviation / √pairs: exact for normal changes, usual for few seeds.
+
+    Fewer than two pairs are too few, and fewer than FEWEST_OF_FLIPS if all changes are equal, which
+    have no deviation.
+    """
 
     def bounds(self, cells: pl.DataFrame) -> tuple[Numbers, Numbers]:
         pairs, mean = cells["pairs"].to_numpy(), cells["mean"].to_numpy()
@@ -98,7 +104,10 @@ class Bootstrap(Interval):
 
 
 def student_quantile(count: pl.Expr, confidence: float = 0.95) -> pl.Expr:
-    """Return half the width of a mean's interval in standard errors; NaN for fewer than two."""
+    """Return Student's quantile with count - 1 degrees of freedom; NaN for fewer than two.
+
+    It is half the width of a mean's interval, in standard errors.
+    """
 
     def quantile(counts: pl.Series) -> pl.Series:
         found: Any = stdtrit(counts.cast(pl.Float64).to_numpy() - 1, (1 + confidence) / 2)
@@ -127,7 +136,7 @@ def mean_with_interval(within: Range = UNBOUNDED) -> dict[str, pl.Expr]:
 def median_depth(count: pl.Expr) -> pl.Expr:
     """Return how deep in `count` sorted numbers the 95 % interval of their median ends.
 
-    It is d + share, share of the way from the d-th least (and most) to the next one. Fewer numbers
+    It is d + share, share of the way from the d-th least (and most) to the next one inwards. Fewer numbers
     than FEWEST_OF_MEDIAN have no interval, and count as that many.
 
     The d-th least and most hold the median with probability 1 - 2 P(B < d), B binomial (count,

@@ -18,7 +18,8 @@ EXACT_PAIRS = 16
 FEWEST_OF_FLIPS = 6
 """Fewer pairs cannot give p < .05 in a sign-flip test, so equal differences have no interval."""
 FEWEST_OF_VERDICT = 4
-"""Fewer pairs give no verdict on a metric of which values are equal."""
+"""Fewer pairs give no verdict in a matrix; `search.analysis.arms.comparison.choose_p` may decide by
+three, where the metric is continuous."""
 _RESAMPLES = 9_999
 EQUAL = 1e-4
 """Differences nearer to one another than this share of the largest are equal but for rounding: a
@@ -46,16 +47,20 @@ class PairedDifference:
 
     @property
     def smallest_p(self) -> float:
-        """The smallest p_sign_flip that so many pairs can have: 2 / 2^n."""
+        """The smallest p that an exact sign-flip test of so many pairs can have: 2 / 2^n.
+
+        Beyond EXACT_PAIRS it is resampled, and no less than 1 / 10,000.
+        """
         return 2.0 ** (1 - self.pairs) if self.pairs else nan
 
     @property
     def decisive_p(self) -> float:
         """The p of the t-test, or where differences are `repeated` the larger of both tests'.
 
-        The column `decisive_p` of arms also looks at the other arms (`comparison.choose_p`). The
-        t-test assumes normal differences: of accuracies, which differ by 1/16 each, it has no
-        deviation to go by, and where only a few differ otherwise, p is far too small.
+        The column `decisive_p` of arms also looks at the other arms
+        (`search.analysis.arms.comparison.choose_p`). The t-test assumes normal differences. Accuracies
+        move in steps such as 1/16: where all differences are one step the deviation is 0, and where
+        only a few are not the t-test's p is far too small.
         """
         return float(np.fmax(self.p, self.p_sign_flip)) if self.repeated else self.p
 
@@ -102,8 +107,8 @@ def block_p(values: Numbers, arm: int) -> float:
 
     `values` is [arms, seeds], finite, two of each at least. The spread is that of a randomised
     block design without the means of arms and of seeds: (arms - 1)(seeds - 1) degrees of freedom.
-    It notices what the three differences of three seeds cannot tell: that seeds within an arm find
-    a trick or do not, so that arms are far apart by luck. Source: Fisher, "The Design of
+    It notices what the three differences of three seeds cannot tell: that some seeds of an arm solve
+    the task and others do not, so that arms are far apart by luck. Source: Fisher, "The Design of
     Experiments", chapter IV.
     """
     arms, seeds = values.shape
@@ -121,7 +126,10 @@ def _patterns(pairs: int) -> Numbers:
 
 
 def _flip_signs(differences: Numbers) -> float:
-    """Return the share of sign patterns whose mean is at least as far from 0 as the given one."""
+    """Return the share of sign patterns whose mean is at least as far from 0 as the given one.
+
+    Beyond EXACT_PAIRS pairs it is estimated.
+    """
     pairs = len(differences)
     # Less by a little, for patterns that are equal but for rounding.
     reached = abs(differences.sum()) - 1e-12 * np.abs(differences).sum()

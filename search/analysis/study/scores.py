@@ -1,4 +1,6 @@
-"""The metrics of ended trials, as scores that can be ranked: each trial's best and last validation.
+"""The metrics of a study as scores that can be ranked: each trial's best and last validation.
+
+The trials are the feasible ones with an objective.
 
 Legend: a *score* is one metric of one trial under one condition and variant; its *cost* is the
 metric turned so that less is better, sign * metric.
@@ -20,7 +22,7 @@ METRIC = ("name", "condition")
 Metric = tuple[str, str, int]
 """Name, condition, and the sign that makes it a cost."""
 Summaries = Mapping[Metric, pl.DataFrame]
-"""A metric -> number, group_number, variant, best and last, both costs, of trials with a result."""
+"""Metric -> a row for each trial and variant: number, group_number, variant, best and last, both costs."""
 
 _POINTS = 30
 """Points of a distribution for each factor of e in the rank."""
@@ -33,7 +35,7 @@ class Claim:
     names: Collection[str] = ()
     """The first words of their names."""
     conditions: str | None = None
-    """A regular expression of their conditions; its first group is the condition of the section."""
+    """A regular expression of their conditions; its first group is what is left without what is reserved."""
 
     def holds(self, metric: Metric) -> bool:
         """Return True if a metric is claimed."""
@@ -51,14 +53,14 @@ class Claim:
 
 
 def summarise(batches: Iterable[pl.DataFrame], ended: pl.DataFrame, metric: str, direction: str) -> Summaries:
-    """Reduce batches of metrics, each with all of some trials in the order of steps, to summaries.
+    """Reduce batches of metrics, each of which has all rows of some trials in the order of steps.
 
-    More is better for `metric`, the objective's, if the study maximizes it; for others if the name
-    has the word accuracy.
+    `ended`: the trials that count. More is better for `metric`, the objective's, if the study
+    maximizes it; for others if the name contains `accuracy`.
     """
     value = pl.col("value")
     largest: Any = ended["number"].max() or 0
-    small = pl.UInt32 if largest < 2**32 else pl.Int64
+    number_type = pl.UInt32 if largest < 2**32 else pl.Int64
     parts: dict[Metric, list[pl.DataFrame]] = {}
     for batch in batches:
         whole = (
@@ -71,10 +73,10 @@ def summarise(batches: Iterable[pl.DataFrame], ended: pl.DataFrame, metric: str,
             sign, costs = 1, {"best": pl.col("lowest"), "last": pl.col("last")}
             if direction == "maximize" if name == metric else "accuracy" in name:
                 sign, costs = -1, {"best": -pl.col("highest"), "last": -pl.col("last")}
-            numbers = pl.col("number", "group_number").cast(small)
+            numbers = pl.col("number", "group_number").cast(number_type)
             chosen = part.select(numbers, "variant", **costs)
             parts.setdefault((name, condition, sign), []).append(chosen)
-    return {metric: pl.concat(found) for metric, found in parts.items()}
+    return {key: pl.concat(found) for key, found in parts.items()}
 
 
 def score(summaries: Summaries, text: pl.DataType = pl.String()) -> pl.DataFrame:

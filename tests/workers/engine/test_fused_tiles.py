@@ -137,6 +137,7 @@ def test_a_loss_that_is_no_number_is_noticed_at_its_step() -> None:
 
 
 @compiled
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(3))
 def test_the_check_of_a_gpu_finds_rounding_and_nothing_else(number: int) -> None:
     recipe = Recipe.of([*check.tile_configurations()][number])

@@ -196,7 +196,7 @@ CLOSE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     least=st.sampled_from([1, kernels.THREADS]),
 )
 @pytest.mark.parametrize("name", [*EXACT, *CLOSE])
-@pytest.mark.sampled(4, 12)
+@pytest.mark.sampled(2, 12)
 def test_a_function_by_a_kernel_is_the_function(
     name: str, shape: tuple[int, int, int], ways: tuple[str, str], dtype: torch.dtype, backwards: bool, least: int
 ):

@@ -104,6 +104,7 @@ def of_config(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("configuration", CONFIGS, ids=str)
+@pytest.mark.sampled(8)
 def test_generated_functions_are_the_scorers(configuration: dict[str, Any], dtype: torch.dtype) -> None:
     if configuration.get("alpha", 0) > 2 and dtype == torch.float32:
         pytest.skip("next to where a key enters the support its slope grows without bound")

@@ -107,7 +107,7 @@ class Task(ABC):
 
     @property
     def position_loss(self) -> str | None:
-        """The loss of a position, if `loss` is a weighted sum over positions, else None.
+        """The loss of a position, if `loss` is a weighted mean over positions, else None.
 
         `cross_entropy` of a token, `squared` error of a number, `margin`: log(1 + e^-(number *
         target)).
@@ -115,7 +115,10 @@ class Task(ABC):
         return None
 
     def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return the targets and weights [L, N, s] of that sum, of sets [L, N]; many may be 0."""
+        """Return the targets and weights [L, N, s] of that mean, of sets [L, N].
+
+        A lane's weights add to 1, which `training.accumulate` needs; many may be 0.
+        """
         raise NotImplementedError
 
     @abstractmethod
