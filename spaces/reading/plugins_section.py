@@ -51,7 +51,6 @@ def _entries(root: Node) -> Iterator[Entry]:
             folder = Path() if file.startswith(SETTING) else Path(file).parent
             yield Entry(one.word, folder.absolute(), f"{one.location}: {SECTION}")
     transfer = content.get("transfer")
-    transfer = content.get("transfer")
     named = transfer.content if transfer and isinstance(transfer.content, Mapping) else {}
     tasks = named.get("tasks")
     for task in tasks.content.values() if tasks and isinstance(tasks.content, Mapping) else ():
