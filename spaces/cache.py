@@ -25,8 +25,8 @@ def cache_folder() -> Path:
             shared.mkdir(mode=0o700)
         with suppress(OSError):
             found = shared.lstat()
-            # It must be this user's, and nobody else may write into it.
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            if is_own and not found.st_mode & 0o022:  # nobody else may write into it
                 return shared
         return _make_folder()
 

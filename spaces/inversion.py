@@ -38,8 +38,9 @@ def find_trial(space: DrawnSpace, number: int, coordinate_of: CoordinateOf, want
         if row is None:
             drawn = sorted({draw.name for draw in space.draws if "#" not in draw.name})
             raise SpaceError(f"{path}: {no_such('value that is drawn', path, drawn)}")
-        is_fixed = row.level is Level.CONSTANT
-        why = " in every trial" if is_fixed else ", which is not drawn there; set what it is made of"
+        why = ", which is not drawn there; set what it is made of"
+        if row.level is Level.CONSTANT:
+            why = " in every trial"
         raise SpaceError(f"{path}: it is {shorten(row.text)}{why}")
     # In the space's own order: choices and parts of bounds come before what depends on them.
     for path in sorted(wanted, key=lambda path: order[path]):

@@ -148,7 +148,8 @@ def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, Gain]) 
             continue
         low, high = map(float, np.quantile(values, [0.1, 0.9]))
         if draw.choices:  # a choice keeps whole options
-            low, high = int(low * draw.choices) / draw.choices, (int(high * draw.choices) + 1) / draw.choices
+            low = int(low * draw.choices) / draw.choices
+            high = (int(high * draw.choices) + 1) / draw.choices
         else:  # wider, the fewer values there are
             margin = 0.5 / math.sqrt(len(values))
             low, high = max(0.0, low - margin), min(1.0, high + margin)

@@ -66,13 +66,14 @@ class ExperimentStrategy(Strategy):
     def ask(self, numbers: range) -> list[Trial]:
         """Return the trials of these numbers; one without a configuration to train is left out."""
         trials: list[Trial] = []
+        sign = self._space.search.objective.sign
         for number in numbers:
             part = self._space.part_of(number)
             if isinstance(part, Confirmed):
-                # Only configurations with an objective of every seed are ranked, the best mean first.
+                # Ranked are only configurations with an objective of every seed, best mean first.
                 objectives = self._objectives.items()
                 own = {one: found for (arm, one), found in objectives if arm == part.arm}
-                ranked = list(rank_by_mean(own, self._space.seeds, self._space.search.objective.sign))
+                ranked = list(rank_by_mean(own, self._space.seeds, sign))
                 if part.rank >= len(ranked):
                     continue
                 key = part.arm, ranked[part.rank]

@@ -90,7 +90,8 @@ class _Walker:
 
     def __init__(self, text: str, context: Context) -> None:
         if len(text) > LONGEST:
-            raise LanguageError(f"an expression may have {LONGEST} characters, but this one has {len(text)}")
+            rule = f"an expression may have {LONGEST} characters"
+            raise LanguageError(f"{rule}, but this one has {len(text)}")
         foreign = _FOREIGN.search(text)
         if foreign:
             raise LanguageError(f"{foreign.group()!r} cannot stand in an expression")

@@ -104,10 +104,14 @@ class _Reader:
         blocks: dict[str, Block] = {}
         for block in _BLOCKS:
             node = self._sections.get(block)
-            self._named[block] = {} if node is None or node.content is None else read_mapping(node, block)
-            for name, child in self._named[block].items():
+            named: Mapping[str, Node] = {}
+            if node and node.content is not None:
+                named = read_mapping(node, block)
+            self._named[block] = named
+            for name, child in named.items():
                 if not _NAME.fullmatch(name):
-                    raise child.error(block, f"{shorten(repr(name))} must be a name of a-z, 0-9 and _")
+                    rule = "must be a name of a-z, 0-9 and _"
+                    raise child.error(block, f"{shorten(repr(name))} {rule}")
                 if name in blocks:
                     problem = f"{name!r} is a value of the {blocks[name]} already"
                     raise child.error(f"{block}.{name}", problem)
