@@ -23,22 +23,18 @@ def cache_folder() -> Path:
         shared = Path(tempfile.gettempdir()) / f"graft-cache-{os.getuid()}"
         with suppress(OSError):
             shared.mkdir(mode=0o700)
-        return shared if _is_private(shared) else _make_folder()
+        with suppress(OSError):
+            found = shared.lstat()
+            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            if is_own and not found.st_mode & 0o022:  # nobody else may write into it
+                return shared
+        return _make_folder()
 
 
 @functools.cache
 def _make_folder() -> Path:
     """Return a new private folder, the same for as long as this process runs."""
     return Path(tempfile.mkdtemp(prefix="graft-cache-"))
-
-
-def _is_private(folder: Path) -> bool:
-    """Return True if a folder is this user's and nobody else may write into it."""
-    try:
-        found = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def write_aside(path: Path, *parts: bytes | memoryview) -> None:

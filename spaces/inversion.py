@@ -32,8 +32,16 @@ def find_trial(space: DrawnSpace, number: int, coordinate_of: CoordinateOf, want
     search = _Search(space, coordinate_of)
     order = {draw.name: index for index, draw in enumerate(space.draws)}
     for path in wanted:
-        if path not in order:
-            raise SpaceError(_describe_unknown(space, path))
+        if path in order:
+            continue
+        row = next((row for row in space.rows if row.path == path), None)
+        if row is None:
+            drawn = sorted({draw.name for draw in space.draws if "#" not in draw.name})
+            raise SpaceError(f"{path}: {no_such('value that is drawn', path, drawn)}")
+        why = ", which is not drawn there; set what it is made of"
+        if row.level is Level.CONSTANT:
+            why = " in every trial"
+        raise SpaceError(f"{path}: it is {shorten(row.text)}{why}")
     # In the space's own order: choices and parts of bounds come before what depends on them.
     for path in sorted(wanted, key=lambda path: order[path]):
         search.fix(path, wanted[path], [other for other in wanted if other.startswith(f"{path}.")])
@@ -42,16 +50,6 @@ def find_trial(space: DrawnSpace, number: int, coordinate_of: CoordinateOf, want
         if not _is_match(search.read(search.run({}), path), value):
             raise SpaceError(f"{path}: {_show(value)} does not go with the other values")
     return trial
-
-
-def _describe_unknown(space: DrawnSpace, path: str) -> str:
-    drawn = sorted({draw.name for draw in space.draws if "#" not in draw.name})
-    for row in space.rows:
-        if row.path == path:
-            is_fixed = row.level is Level.CONSTANT
-            why = " in every trial" if is_fixed else ", which is not drawn there; set what it is made of"
-            return f"{path}: it is {shorten(row.text)}{why}"
-    return f"{path}: {no_such('value that is drawn', path, drawn)}"
 
 
 @final

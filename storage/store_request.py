@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -50,6 +51,8 @@ _TRIAL_NOTES: Mapping[str, type] = {
     "note": str,
 }
 """Fields of an annotation of trials: the arguments of `trial_notes.write`, and their types."""
+_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
+"""A NUL, or half of a pair of surrogates: no database stores them."""
 _SECONDS = (int, float, NoneType)
 _TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": _SECONDS}
 _LOOK: Mapping[str, tuple[type, ...]] = {"command": (str,), "version": (str,), "results": (int,)}
@@ -124,8 +127,8 @@ class StoreRequest:
             if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
                 problem = f"{shorten(str(value), 40)} is too large a number"
                 raise MessageError(f"{self.action} {self.study!r}: {problem}")
-            if isinstance(value, str) and (fault := _find_bad_character(value)):
-                raise MessageError(f"{self.action}: a text holds {fault!r}, no character")
+            if isinstance(value, str) and (fault := _NO_CHARACTER.search(value)):
+                raise MessageError(f"{self.action}: a text holds {fault.group()!r}, no character")
         if self.action not in get_args(Action) or not self._has_valid_row():
             asked = f"it asks for {shorten(repr(self.action))}"
             raise MessageError(f"a request to the queue cannot be read: {asked}")
@@ -209,15 +212,6 @@ def _list_values(value: Any) -> Iterator[Any]:
             yield from _list_values(inner)
     else:
         yield value
-
-
-def _find_bad_character(text: str) -> str | None:
-    """Return the first NUL or lone surrogate, which no database stores, or None."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return text[error.start]
-    return "\0" if "\0" in text else None
 
 
 def _read_record(kind: type[_Record], values: Mapping[str, Any]) -> _Record:

@@ -17,7 +17,7 @@ import polars as pl
 
 from search.analysis.transfer.compatibility_matrix import GAIN, Matrix
 from spaces.grammar.distributions import RANGES
-from spaces.grammar.formulas import Draw, DrawKind
+from spaces.grammar.formulas import Draw
 from spaces.space import Space
 
 READ = ("task", "draws")
@@ -108,20 +108,19 @@ def gains(matrices: Iterable[Matrix], task: str | None) -> Mapping[str, Gain]:
     found: dict[str, Gain] = {}
     for (source,), own in known.group_by("source"):
         counts = own.group_by("unit").len().sort(-pl.col("len").cast(pl.Int64), "unit")
-        found[str(source)] = _combine(own.filter(pl.col("unit") == counts["unit"][0]))
+        unit = counts["unit"][0]
+        alike = own.filter(pl.col("unit") == unit)
+        sure = alike.drop_nulls(["low", "high"])
+        if sure.is_empty():
+            mean = float(np.mean(alike["gain"].to_numpy()))
+            found[str(source)] = Gain(unit=unit, mean=mean, low=None, high=None)
+            continue
+        # Equal pairs have an interval of width 0.
+        reach = np.maximum((sure["high"] - sure["low"]).to_numpy() / 2, 1e-12)
+        weights = reach**-2 / np.sum(reach**-2)
+        mean, margin = float(weights @ sure["gain"].to_numpy()), float(np.sum(reach**-2) ** -0.5)
+        found[str(source)] = Gain(unit=unit, mean=mean, low=mean - margin, high=mean + margin)
     return found
-
-
-def _combine(cells: pl.DataFrame) -> Gain:
-    """Return the gain of one source in one unit, from a cell of each matrix."""
-    unit, sure = cells["unit"][0], cells.drop_nulls(["low", "high"])
-    if sure.is_empty():
-        return Gain(unit=unit, mean=float(np.mean(cells["gain"].to_numpy())), low=None, high=None)
-    # Equal pairs have an interval of width 0.
-    reach = np.maximum((sure["high"] - sure["low"]).to_numpy() / 2, 1e-12)
-    weights = reach**-2 / np.sum(reach**-2)
-    mean, margin = float(weights @ sure["gain"].to_numpy()), float(np.sum(reach**-2) ** -0.5)
-    return Gain(unit=unit, mean=mean, low=mean - margin, high=mean + margin)
 
 
 def task_of(space: Space) -> str | None:
@@ -145,10 +144,17 @@ def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, Gain]) 
     box: dict[str, tuple[float, float]] = {}
     for draw in target.own_draws:
         values = [point[draw.name] for point in points if draw.name in point]
-        if len(values) >= FEWEST_WINNERS:
-            low, high = _range(draw, values)
-            if high - low <= _WIDEST:
-                box[draw.name] = low, high
+        if len(values) < FEWEST_WINNERS:
+            continue
+        low, high = map(float, np.quantile(values, [0.1, 0.9]))
+        if draw.choices:  # a choice keeps whole options
+            low = int(low * draw.choices) / draw.choices
+            high = (int(high * draw.choices) + 1) / draw.choices
+        else:  # wider, the fewer values there are
+            margin = 0.5 / math.sqrt(len(values))
+            low, high = max(0.0, low - margin), min(1.0, high + margin)
+        if high - low <= _WIDEST:
+            box[draw.name] = low, high
     return Prior(
         candidates=tuple(_candidates(target, sources)[:most]),
         box=box,
@@ -188,18 +194,6 @@ def _candidates(target: Space, sources: Sequence[_Source]) -> list[Point]:
     return found
 
 
-def _range(draw: Draw, values: Sequence[float]) -> tuple[float, float]:
-    """Return the range from the 10 % to the 90 % quantile of the values.
-
-    A choice keeps whole options; any other range is wider the fewer values there are.
-    """
-    low, high = map(float, np.quantile(values, [0.1, 0.9]))
-    if draw.choices:
-        return int(low * draw.choices) / draw.choices, (int(high * draw.choices) + 1) / draw.choices
-    margin = 0.5 / math.sqrt(len(values))
-    return max(0.0, low - margin), min(1.0, high + margin)
-
-
 # -- a draw in two spaces ---------------------------------------------------------------------
 
 
@@ -236,8 +230,18 @@ def _carry(source: Draw, target: Draw) -> Carry | None:
     if ends is None or target_ends is None:
         return None
 
+    low, high = target_ends
+
     def carry_value(u: float) -> float | None:
-        v = _coordinate(source.kind, *target_ends, RANGES[source.kind].value(*ends, u))
+        value = RANGES[source.kind].value(*ends, u)
+        if source.kind == "uniform":
+            v = (value - low) / (high - low)
+        elif source.kind == "int":  # of the coordinates that give an integer, the middle one
+            v = (value - low + 0.5) / (high - low + 1)
+        elif source.kind == "log_uniform":
+            v = math.log(value / low) / math.log(high / low)
+        else:
+            v = math.log((value + 0.5) / low) / math.log((high + 1) / low)
         return v if 0 <= v < 1 else None
 
     return carry_value
@@ -250,14 +254,3 @@ def _ends(draw: Draw) -> tuple[float, float] | None:
     except ValueError:
         return None
     return low, high
-
-
-def _coordinate(kind: DrawKind, low: float, high: float, value: float) -> float:
-    """Return the u that gives this value, for an integer the middle one."""
-    if kind == "uniform":
-        return (value - low) / (high - low)
-    if kind == "int":
-        return (value - low + 0.5) / (high - low + 1)
-    if kind == "log_uniform":
-        return math.log(value / low) / math.log(high / low)
-    return math.log((value + 0.5) / low) / math.log((high + 1) / low)

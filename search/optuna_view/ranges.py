@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from math import isfinite, prod, sqrt
+from math import isfinite, sqrt
 from random import Random
 from statistics import median
 from typing import final
@@ -77,10 +77,28 @@ class Ranges:
         return self._distributions[path]
 
     def _cover(self, path: str, value: Scalar) -> bool:
+        """Widen a path's distribution to hold a value; return False if it holds the value now."""
         known = self._distributions.get(path)
-        wider = _from_values([value]) if known is None else _widen(known, value)
-        self._distributions[path] = wider
-        return wider is not known
+        if known is None:
+            self._distributions[path] = _from_values([value])
+            return True
+        if isinstance(known, CategoricalDistribution):
+            if value in known.choices:
+                return False
+            self._distributions[path] = CategoricalDistribution([*known.choices, value])
+            return True
+        assert isinstance(known, IntDistribution | FloatDistribution), "there are no others"
+        assert not isinstance(value, str), "a word is no value of a range"
+        is_kind = isinstance(value, int) or isinstance(known, FloatDistribution)
+        if known.low <= value <= known.high and is_kind:
+            return False
+        low, high = min(known.low, value), max(known.high, value)
+        is_log = known.log and low > 0
+        if isinstance(known, IntDistribution) and isinstance(value, int):
+            self._distributions[path] = IntDistribution(int(low), int(high), log=is_log)
+        else:
+            self._distributions[path] = FloatDistribution(low, high, log=is_log)
+        return True
 
 
 def _sample(space: Space) -> tuple[dict[str, BaseDistribution], set[str]]:
@@ -121,19 +139,15 @@ def _sample(space: Space) -> tuple[dict[str, BaseDistribution], set[str]]:
         for path, found in values.items()
         if path in leaves or all(isinstance(value, str | bool) for value in found)
     }
-    options = _count_options(draws.values())
+    # A path at which only choices are drawn has as many values as they have options together.
+    options: dict[str, int] = {}
+    for draw in draws.values():
+        path = draw.name.partition("#")[0]
+        options[path] = options.get(path, 1) * (draw.choices or 0)
     distributions = {
         path: _from_values(values[path], middles[path], options.get(path, 0)) for path in sorted(dimensions)
     }
     return distributions, values.keys() - dimensions
-
-
-def _count_options(draws: Iterable[Draw]) -> dict[str, int]:
-    """Return how many values a path may have, if only choices are drawn at it."""
-    at: defaultdict[str, list[int]] = defaultdict(list)
-    for draw in draws:
-        at[draw.name.partition("#")[0]].append(draw.choices or 0)
-    return {path: prod(choices) for path, choices in at.items()}
 
 
 def _from_values(values: Sequence[Scalar], middles: Sequence[float] = (), options: int = 0) -> BaseDistribution:
@@ -161,19 +175,3 @@ def _round(bound: float, *, down: bool) -> float:
     """Return a bound with few digits, unless that would leave values out."""
     short = float(f"{bound:.{_DIGITS}g}")
     return short if (short <= bound if down else short >= bound) else bound
-
-
-def _widen(known: BaseDistribution, value: Scalar) -> BaseDistribution:
-    """Return the distribution itself if it holds a value, else one that does."""
-    if isinstance(known, CategoricalDistribution):
-        return known if value in known.choices else CategoricalDistribution([*known.choices, value])
-    assert isinstance(known, IntDistribution | FloatDistribution), "there are no others"
-    assert not isinstance(value, str), "a word is no value of a range"
-    is_kind = isinstance(value, int) or isinstance(known, FloatDistribution)
-    if known.low <= value <= known.high and is_kind:
-        return known
-    low, high = min(known.low, value), max(known.high, value)
-    is_log = known.log and low > 0
-    if isinstance(known, IntDistribution) and isinstance(value, int):
-        return IntDistribution(int(low), int(high), log=is_log)
-    return FloatDistribution(low, high, log=is_log)

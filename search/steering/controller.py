@@ -139,7 +139,16 @@ class Controller:
         self._requeueing.forgive(self._ledger.save(offer))
         self._requeueing.release(self._ledger.running.of(offer.worker) - {one.number for one in offer.holds})
         self._stopping = self._stopping or self._study.stop_requested()
-        directives = self._dismiss(offer) if self._stopping else self._assign(offer, current)
+        if not self._stopping:
+            directives = self._assign(offer, current)
+        elif offer.holds and offer.worker not in self._saving:
+            # The worker is asked once to save; at its next exchange it is dismissed.
+            self._saving.add(offer.worker)
+            directives = Directives(save=True)
+        else:
+            self._requeueing.release(self._ledger.running.of(offer.worker))
+            self._leases.dismiss(offer.worker)
+            directives = Directives(stop=tuple(one.number for one in offer.holds), done=True)
         if offer.saved:
             self._tidy(self._leases.workers)
         self.sweep()
@@ -237,15 +246,6 @@ class Controller:
         self._ledger.close(replaced)
         self._ledger.restore([trial for trial in started if trial.checkpoints])
         return started
-
-    def _dismiss(self, offer: Offer) -> Directives:
-        """Ask a worker once to save; at its next exchange release its trials and dismiss it."""
-        if offer.holds and offer.worker not in self._saving:
-            self._saving.add(offer.worker)
-            return Directives(save=True)
-        self._requeueing.release(self._ledger.running.of(offer.worker))
-        self._leases.dismiss(offer.worker)
-        return Directives(stop=tuple(one.number for one in offer.holds), done=True)
 
     def _tidy(self, live_workers: Collection[str]) -> None:
         """Remove the checkpoint files that no trial resumes from and no live worker writes."""

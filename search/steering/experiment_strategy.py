@@ -64,8 +64,28 @@ class ExperimentStrategy(Strategy):
         return numbers
 
     def ask(self, numbers: range) -> list[Trial]:
-        asked = ((number, self._find_draws(self._space.part_of(number))) for number in numbers)
-        return [self._space.resolve(number, draws) for number, draws in asked if draws is not None]
+        """Return the trials of these numbers; one without a configuration to train is left out."""
+        trials: list[Trial] = []
+        sign = self._space.search.objective.sign
+        for number in numbers:
+            part = self._space.part_of(number)
+            if isinstance(part, Confirmed):
+                # Ranked are only configurations with an objective of every seed, best mean first.
+                objectives = self._objectives.items()
+                own = {one: found for (arm, one), found in objectives if arm == part.arm}
+                ranked = list(rank_by_mean(own, self._space.seeds, sign))
+                if part.rank >= len(ranked):
+                    continue
+                key = part.arm, ranked[part.rank]
+            else:
+                key = part.arm, part.configuration
+            if key not in self._draws:
+                found = self._searches[part.arm].ask(range(key[1], key[1] + 1))
+                if not found:
+                    continue
+                self._draws[key] = found[0].draws
+            trials.append(self._space.resolve(number, self._draws[key]))
+        return trials
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         by_arm: defaultdict[int, list[Outcome]] = defaultdict(list)
@@ -73,22 +93,6 @@ class ExperimentStrategy(Strategy):
             by_arm[arm].append(outcome)
         for arm, own in by_arm.items():
             self._searches[arm].tell(own)
-
-    def _find_draws(self, part: Tried | Confirmed) -> Draws | None:
-        """Return the coordinates of a configuration, new or known; None if there is none."""
-        if isinstance(part, Confirmed):
-            # Only configurations with an objective of every seed are ranked, the best mean first.
-            objectives = self._objectives.items()
-            own = {number: found for (arm, number), found in objectives if arm == part.arm}
-            ranked = list(rank_by_mean(own, self._space.seeds, self._space.search.objective.sign))
-            return self._draws[part.arm, ranked[part.rank]] if part.rank < len(ranked) else None
-        key = part.arm, part.configuration
-        if key not in self._draws:
-            found = self._searches[part.arm].ask(range(part.configuration, part.configuration + 1))
-            if not found:
-                return None
-            self._draws[key] = found[0].draws
-        return self._draws[key]
 
     def _note(self, outcomes: Iterable[Outcome]) -> list[tuple[int, Outcome]]:
         """Remember outcomes; return arm and outcome, numbered in its arm, of each complete one."""

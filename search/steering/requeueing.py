@@ -66,15 +66,16 @@ class Requeueing:
             # A worker crashed without a suspected trial, so the cause may be none of those.
             if not self.is_suspected(numbers):
                 self._alone.clear()
-            is_cause = len(numbers) == 1 and self._note_crash_alone(*numbers)
+            is_cause = False
+            if len(numbers) == 1:
+                # A trial that crashes alone again, while others train well, must be the cause.
+                [number] = numbers
+                alone = self._alone.setdefault(number, _Alone(self._healthy_reports))
+                alone.crashes += 1
+                others_lived = self._healthy_reports > alone.healthy_before
+                is_cause = alone.crashes >= ALONE and (others_lived or self.is_last(number))
             queued = self._study.rescue(self._ledger.running.starts(numbers))
             self._requeue(numbers, queued, is_cause=is_cause)
-
-    def _note_crash_alone(self, number: int) -> bool:
-        """Note a crash with this trial alone; return True if the trial must be the cause."""
-        alone = self._alone.setdefault(number, _Alone(self._healthy_reports))
-        alone.crashes += 1
-        return alone.crashes >= ALONE and (self._healthy_reports > alone.healthy_before or self.is_last(number))
 
     def is_last(self, number: int) -> bool:
         """Return True if no other trial, running or not, is left to compare this one with."""

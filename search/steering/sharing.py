@@ -94,14 +94,24 @@ def share_lanes(demands: Sequence[Demand], lanes: int, owner_lanes: int | None =
 def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]) -> None:
     """Raise the lanes of a class until all are at a limit; each round takes at least one there."""
     for _ in range(len(members) + 1):
+        taken = _sum(one.lanes for one in members)
         for one in members:
-            one.limit = one.limit or _find_limit(one, members, lanes, owners)
+            if one.limit is not None:
+                continue
+            owner = one.demand.owner
+            had = _sum(other.lanes for other in members if other.demand.owner == owner)
+            if one.lanes >= one.cap:
+                one.limit = "asks" if one.cap == max(0, one.demand.asks) else "max_lanes"
+            elif taken >= lanes:
+                one.limit = "lanes"
+            elif had >= owners[owner]:
+                one.limit = "owner"
         rising = [one for one in members if one.limit is None]
         if not rising:
             return
         room = [(one.cap - one.lanes) / one.weight for one in rising]
         weight = _sum(one.weight for one in rising)
-        room.append((lanes - _sum(one.lanes for one in members)) / weight)
+        room.append((lanes - taken) / weight)
         for owner in {one.demand.owner for one in rising}:
             had = _sum(one.lanes for one in members if one.demand.owner == owner)
             weight = _sum(one.weight for one in rising if one.demand.owner == owner)
@@ -110,19 +120,6 @@ def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fracti
         for one in rising:
             one.lanes += rise * one.weight
     raise AssertionError("a round in which no study stopped")  # rather than to loop for ever
-
-
-def _find_limit(
-    one: _Filling, members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]
-) -> Limit | None:
-    """Return what limits a study's lanes now; None while nothing does."""
-    if one.lanes >= one.cap:
-        return "asks" if one.cap == max(0, one.demand.asks) else "max_lanes"
-    if _sum(other.lanes for other in members) >= lanes:
-        return "lanes"
-    owner = one.demand.owner
-    had = _sum(other.lanes for other in members if other.demand.owner == owner)
-    return "owner" if had >= owners[owner] else None
 
 
 def _sum(values: Iterable[Fraction]) -> Fraction:

@@ -85,26 +85,24 @@ def check_finite(value: float) -> float:
     return number
 
 
-def _parse(text: str) -> ast.expr:
-    if len(text) > LONGEST:
-        raise LanguageError(f"an expression may have {LONGEST} characters, but this one has {len(text)}")
-    foreign = _FOREIGN.search(text)
-    if foreign:
-        raise LanguageError(f"{foreign.group()!r} cannot stand in an expression")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # `1if` and the like only warn today
-            return ast.parse(text.replace("$", _REFERENCE), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError, Warning) as error:
-        raise LanguageError("this is not an expression") from error
-
-
 class _Walker:
-    """Turns one parsed expression into a formula."""
+    """Turns one expression into a formula."""
 
     def __init__(self, text: str, context: Context) -> None:
+        if len(text) > LONGEST:
+            rule = f"an expression may have {LONGEST} characters"
+            raise LanguageError(f"{rule}, but this one has {len(text)}")
+        foreign = _FOREIGN.search(text)
+        if foreign:
+            raise LanguageError(f"{foreign.group()!r} cannot stand in an expression")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # `1if` and the like only warn today
+                tree = ast.parse(text.replace("$", _REFERENCE), mode="eval")
+        except (SyntaxError, ValueError, MemoryError, RecursionError, Warning) as error:
+            raise LanguageError("this is not an expression") from error
         self._text = text
-        self.formula = self._walk(_parse(text), context, 0)
+        self.formula = self._walk(tree.body, context, 0)
 
     def _walk(self, node: ast.expr, context: Context, depth: int) -> Formula:
         if depth > DEEPEST:
@@ -112,8 +110,16 @@ class _Walker:
         match node:
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
                 return constant(check_finite(value))
+            case ast.Name(id=name) if name.startswith(_REFERENCE):
+                return context.value(name.removeprefix(_REFERENCE))
+            case ast.Name(id=name) if name in _CONSTANTS:
+                return constant(_CONSTANTS[name])
             case ast.Name(id=name):
-                return _read_name(name, context)
+                shown = name.replace(_REFERENCE, "$")
+                if shown in context.declarations.blocks:
+                    raise LanguageError(f"{shown!r} is a named value, write ${shown}")
+                rule = "a named value is written $name, and a function needs its parentheses"
+                raise LanguageError(f"{shown!r} is no number; {rule}")
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return _apply(lambda x: -x, self._walk(operand, context, depth + 1))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
@@ -160,17 +166,6 @@ def _check_count(name: str, arguments: Sequence[object], expected: int) -> None:
 def _check_two(name: str, arguments: Sequence[object]) -> None:
     if len(arguments) < 2:
         raise LanguageError(f"{name} takes at least 2 arguments, but got {len(arguments)}")
-
-
-def _read_name(name: str, context: Context) -> Formula:
-    if name.startswith(_REFERENCE):
-        return context.value(name.removeprefix(_REFERENCE))
-    if name in _CONSTANTS:
-        return constant(_CONSTANTS[name])
-    shown = name.replace(_REFERENCE, "$")
-    if shown in context.declarations.blocks:
-        raise LanguageError(f"{shown!r} is a named value, write ${shown}")
-    raise LanguageError(f"{shown!r} is no number; a named value is written $name, and a function needs its parentheses")
 
 
 def _apply(function: Callable[..., float], *operands: Formula) -> Formula:

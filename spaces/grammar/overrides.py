@@ -85,10 +85,13 @@ class _Setting:
             return self._entry(node, at, steps)
         if isinstance(node, yaml.ScalarNode) and node.value:
             node = self._mapping([(self._word("name"), node)])
-        nested = _match_nested(node)
-        if nested is None:
+        if not isinstance(node, yaml.MappingNode) or len(node.value) != 1:
             return self._entry(node, at, steps)
-        name, fields = nested
+        name, fields = node.value[0]
+        is_empty = isinstance(fields, yaml.ScalarNode) and not fields.value
+        if not is_empty and not isinstance(fields, yaml.MappingNode):
+            return self._entry(node, at, steps)
+        # The plug-in is written `{name: {field: value}}`.
         inner = steps[1:] if steps[0] == name.value else steps
         added = self._entry(fields, at, inner) if inner else self._value
         return self._mapping([(name, added)], node)
@@ -132,12 +135,3 @@ class _Setting:
 
 def _is_plugin(at: tuple[str, ...]) -> bool:
     return any(at[: len(start)] == start for start in _PLUGINS)
-
-
-def _match_nested(node: yaml.Node) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return name and fields of a plug-in written `{name: {field: value}}`, None otherwise."""
-    if not isinstance(node, yaml.MappingNode) or len(node.value) != 1:
-        return None
-    name, fields = node.value[0]
-    is_empty = isinstance(fields, yaml.ScalarNode) and not fields.value
-    return (name, fields) if is_empty or isinstance(fields, yaml.MappingNode) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -38,6 +39,14 @@ def read_mapping(node: Node, path: str) -> Mapping[str, Node]:
         message = f"{shown} stands here, but this must be a section of key: value lines"
         raise node.error(path, message)
     return node.content
+
+
+def read_count(node: Node, path: str, most: int) -> int:
+    """Return an integer from 1 to `most`, written out; raises SpaceError for any other value."""
+    digits = node.word.replace("_", "")
+    if not re.fullmatch(r"[0-9]{1,7}", digits) or not 1 <= int(digits) <= most:
+        raise node.error(path, f"{shorten(repr(node.text))} must be an integer in [1, {most:,}]")
+    return int(digits)
 
 
 def read_plugin(node: Node, family: type, context: Context) -> Formula:

@@ -92,9 +92,32 @@ class _SpaceReader:
     def __init__(self, root: Node, families: Families) -> None:
         self._root = root
         self._families = families
-        self._sections = _read_sections(root)
-        self._named = _read_blocks(self._sections)
-        blocks: dict[str, Block] = {name: block for block in _BLOCKS for name in self._named[block]}
+        self._sections = read_mapping(root, "")
+        for key, node in self._sections.items():
+            if key not in _SECTIONS:
+                raise node.error("", no_such("section", key, _SECTIONS))
+        if plugins_section.SECTION in self._sections:
+            plugins_section.check_section(self._sections[plugins_section.SECTION])
+        missing = [key for key in REQUIRED if key not in self._sections]
+        if missing:
+            noun = f"section{'s' * (len(missing) > 1)}"
+            raise root.error("", f"a space needs the {noun} {', '.join(missing)}")
+        self._named: dict[Block, Mapping[str, Node]] = {}
+        blocks: dict[str, Block] = {}
+        for block in _BLOCKS:
+            node = self._sections.get(block)
+            named: Mapping[str, Node] = {}
+            if node and node.content is not None:
+                named = read_mapping(node, block)
+            self._named[block] = named
+            for name, child in named.items():
+                if not _NAME.fullmatch(name):
+                    rule = "must be a name of a-z, 0-9 and _"
+                    raise child.error(block, f"{shorten(repr(name))} {rule}")
+                if name in blocks:
+                    problem = f"{name!r} is a value of the {blocks[name]} already"
+                    raise child.error(f"{block}.{name}", problem)
+                blocks[name] = block
         self._declarations = Declarations(blocks)
 
     def read_space(self, text: str) -> DrawnSpace:
@@ -104,7 +127,15 @@ class _SpaceReader:
         trial = self._read_values("trial")  # after the group's, which it may use
         present = [key for key in self._sections if key in (*_PLUGINS, "training")]
         left_out = [key for key in _DEFAULTS if key not in present]
-        sections = {key: self._read_section(key) for key in (*present, *left_out)}
+        sections: dict[str, Formula] = {}
+        for key in (*present, *left_out):
+            context = Context(declarations=self._declarations, path=key, block="trial")
+            node = self._sections.get(key) or Node.of_word(_DEFAULTS[key], self._root)
+            if key == "training":
+                fields = read_mapping(node, key)
+                sections[key] = read_record(node, fields, Training, key, context)
+            else:
+                sections[key] = read_plugin(node, self._families[key], context)
         context = Context(declarations=self._declarations, path="search", block=None)
         search = read_search(self._sections["search"], self._families, context)
         says_pad_shapes = "pad_shapes" in read_mapping(self._sections["training"], "training")
@@ -140,49 +171,12 @@ class _SpaceReader:
             known[name] = formulas[name]
         return formulas
 
-    def _read_section(self, key: str) -> Formula:
-        context = Context(declarations=self._declarations, path=key, block="trial")
-        if key == "training":
-            node = self._sections[key]
-            return read_record(node, read_mapping(node, key), Training, key, context)
-        node = self._sections.get(key) or Node.of_word(_DEFAULTS[key], self._root)
-        return read_plugin(node, self._families[key], context)
-
-
-def _read_sections(root: Node) -> Mapping[str, Node]:
-    sections = read_mapping(root, "")
-    for key, node in sections.items():
-        if key not in _SECTIONS:
-            raise node.error("", no_such("section", key, _SECTIONS))
-    if plugins_section.SECTION in sections:
-        plugins_section.check_section(sections[plugins_section.SECTION])
-    missing = [key for key in REQUIRED if key not in sections]
-    if missing:
-        noun = f"section{'s' * (len(missing) > 1)}"
-        raise root.error("", f"a space needs the {noun} {', '.join(missing)}")
-    return sections
-
 
 def _read_study_name(node: Node) -> str:
     if isinstance(node.content, tuple | Mapping) or not _STUDY.fullmatch(node.text):
         rule = "must be a word of letters, digits, '.', '_' and '-'"
         raise node.error("study", f"{shorten(repr(node.text))} {rule}")
     return node.text
-
-
-def _read_blocks(sections: Mapping[str, Node]) -> Mapping[Block, Mapping[str, Node]]:
-    """Return the named values of each block; a name may stand in one block only."""
-    named: dict[Block, Mapping[str, Node]] = {}
-    for block in _BLOCKS:
-        node = sections.get(block)
-        named[block] = {} if node is None or node.content is None else read_mapping(node, block)
-        for name, child in named[block].items():
-            if not _NAME.fullmatch(name):
-                raise child.error(block, f"{shorten(repr(name))} must be a name of a-z, 0-9 and _")
-    for name, node in named["trial"].items():
-        if name in named["group"]:
-            raise node.error(f"trial.{name}", f"{name!r} is a value of the group already")
-    return named
 
 
 def _find_references(node: Node) -> Iterator[str]:

@@ -11,6 +11,7 @@ import yaml
 from spaces.experiment import Arm, ExperimentSpace
 from spaces.grammar.nodes import Node
 from spaces.grammar.overrides import replace_all, replace_at, to_yaml
+from spaces.grammar.sections import read_count
 from spaces.messages import no_such, shorten
 from spaces.reading.claim_section import read_claims
 from spaces.space import DrawnSpace
@@ -41,7 +42,7 @@ def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) ->
         for arm, settings in _read_arms(sections.get("arms"), name).items()
     ]
     search = arms[0].space.search
-    seeds = _read_count(sections["seeds"], "seeds") if "seeds" in sections else 1
+    seeds = read_count(sections["seeds"], "seeds", _MOST) if "seeds" in sections else 1
     top, fresh = _read_confirm(sections.get("confirm"))
     _check_search(root, arms, top)
     space = ExperimentSpace(
@@ -115,14 +116,7 @@ def _read_confirm(node: Node | None) -> tuple[int, int]:
     if not isinstance(node.content, Mapping) or set(node.content) != {"top", "seeds"}:
         raise node.error("confirm", f"{shorten(node.text)} must be {{top: N, seeds: N}}")
     top, seeds = node.content["top"], node.content["seeds"]
-    return _read_count(top, "confirm.top"), _read_count(seeds, "confirm.seeds")
-
-
-def _read_count(node: Node, path: str) -> int:
-    word = node.word.replace("_", "")
-    if not re.fullmatch(r"[0-9]{1,7}", word) or not 1 <= int(word) <= _MOST:
-        raise node.error(path, f"{shorten(repr(node.text))} must be an integer in [1, {_MOST:,}]")
-    return int(word)
+    return read_count(top, "confirm.top", _MOST), read_count(seeds, "confirm.seeds", _MOST)
 
 
 def _check_search(root: Node, arms: list[Arm], top: int) -> None:

@@ -13,7 +13,7 @@ import yaml
 from spaces.errors import SpaceError
 from spaces.grammar.nodes import Node, compose, read
 from spaces.grammar.overrides import replace_all, replace_at, to_yaml
-from spaces.grammar.sections import Families
+from spaces.grammar.sections import Families, read_count
 from spaces.messages import no_such, shorten
 from spaces.reading import catalogue
 from spaces.space import DrawnSpace
@@ -99,7 +99,8 @@ def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpa
     _check_keys(root, "", (*_SECTIONS, "plugins"), _SECTIONS)
     transfer, search = _require(root, "transfer"), _require(root, "search")
     _check_keys(transfer, "transfer", _FIELDS, ("tasks", "architecture"))
-    pairs = _read_pairs(transfer)
+    given = _find(transfer, "pairs")
+    pairs = read_count(given, "transfer.pairs", _MOST_PAIRS) if given else 6
     tasks = _read_tasks(root)
     where = _require(transfer, "architecture")
     architecture = _read_settings(where, "transfer.architecture", "architecture")
@@ -222,16 +223,6 @@ def _read_choice(node: Node | None, path: str, choices: Sequence[str]) -> str:
     if node.word not in choices:
         raise node.error(path, f"{shorten(repr(node.word))} must be one of {', '.join(choices)}")
     return node.word
-
-
-def _read_pairs(transfer: Node) -> int:
-    node = _find(transfer, "pairs")
-    if node is None:
-        return 6
-    if not re.fullmatch(r"[0-9]{1,5}", node.word) or not 1 <= int(node.word) <= _MOST_PAIRS:
-        rule = f"must be an integer in [1, {_MOST_PAIRS:,}]"
-        raise node.error("transfer.pairs", f"{shorten(repr(node.word))} {rule}")
-    return int(node.word)
 
 
 def _check_keys(node: Node, path: str, known: Sequence[str], required: Sequence[str]) -> None:

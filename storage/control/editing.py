@@ -144,16 +144,12 @@ class EditedStudy:
         ]
         if ratings:
             connection.execute(rows.RATING, ratings)
-        if change.restarts:
-            self._restart(connection)
-
-    def _restart(self, connection: Connection) -> None:
-        """Queue the trials that have not ended, without their training so far."""
-        open_ones = (trials.c.study_id == self.id, trials.c.state.not_in(TERMINAL))
-        ids = select(trials.c.id).where(*open_ones)
-        connection.execute(delete(checkpoints).where(checkpoints.c.trial_id.in_(ids)))
-        connection.execute(delete(metrics).where(metrics.c.trial_id.in_(ids)))
-        connection.execute(update(trials).where(*open_ones).values(rows.NEVER_RUN))
+        if change.restarts:  # trials that have not ended are queued without their training so far
+            open_ones = (trials.c.study_id == self.id, trials.c.state.not_in(TERMINAL))
+            ids = select(trials.c.id).where(*open_ones)
+            connection.execute(delete(checkpoints).where(checkpoints.c.trial_id.in_(ids)))
+            connection.execute(delete(metrics).where(metrics.c.trial_id.in_(ids)))
+            connection.execute(update(trials).where(*open_ones).values(rows.NEVER_RUN))
 
 
 def delete_study(connection: Connection, study_id: int) -> None:

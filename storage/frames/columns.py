@@ -67,25 +67,28 @@ def transpose(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]
 
 
 def build_frame(schema: Schema, columns: Sequence[Sequence[Any]]) -> pl.DataFrame:
-    """Return a frame of the driver's values."""
-    parts = zip(schema.items(), columns, strict=True)
-    return pl.DataFrame([_series(name, dtype, values) for (name, dtype), values in parts])
+    """Return a frame of the driver's values.
 
-
-def _series(name: str, dtype: pl.DataType, values: Sequence[Any]) -> pl.Series:
-    """Return a column; SQLite has times as text, truth as 0 and 1, PostgreSQL exact Decimals."""
-    kinds = set(map(type, values)) - {type(None)}
-    if dtype == _TIME and kinds == {str}:
-        return pl.Series(name, values, pl.String()).str.to_datetime(
-            "%Y-%m-%d %H:%M:%S%.6f", time_unit="us", time_zone="UTC"
-        )
-    if dtype == pl.Boolean() and kinds == {int}:
-        return pl.Series(name, values, pl.Int64()).cast(dtype)
-    if dtype == pl.Float64() and kinds - {float}:
-        values = [None if value is None else float(value) for value in values]
-    if dtype == pl.String() and kinds - {str}:
-        values = [None if value is None else str(value) for value in values]
-    return pl.Series(name, values, dtype)
+    SQLite has times as text, truth as 0 and 1; PostgreSQL has exact Decimals.
+    """
+    series: list[pl.Series] = []
+    for (name, dtype), values in zip(schema.items(), columns, strict=True):
+        kinds = set(map(type, values)) - {type(None)}
+        if dtype == _TIME and kinds == {str}:
+            texts = pl.Series(name, values, pl.String())
+            times = texts.str.to_datetime("%Y-%m-%d %H:%M:%S%.6f", time_unit="us", time_zone="UTC")
+            series.append(times)
+        elif dtype == pl.Boolean() and kinds == {int}:
+            series.append(pl.Series(name, values, pl.Int64()).cast(dtype))
+        elif dtype == pl.Float64() and kinds - {float}:
+            numbers = [None if value is None else float(value) for value in values]
+            series.append(pl.Series(name, numbers, dtype))
+        elif dtype == pl.String() and kinds - {str}:
+            shown = [None if value is None else str(value) for value in values]
+            series.append(pl.Series(name, shown, dtype))
+        else:
+            series.append(pl.Series(name, values, dtype))
+    return pl.DataFrame(series)
 
 
 def infer_type(name: str, values: Sequence[Any]) -> pl.DataType:

@@ -6,7 +6,7 @@ claim says is better is better.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import isnan, nan, sqrt
@@ -172,7 +172,10 @@ def _summarise(claim: Claim, results: pl.DataFrame, level: float) -> ClaimResult
         return found
     less = sign * claim.difference
     none, interest = (summarize_differences(differences - shift) for shift in (0.0, less))
-    values = _values_of(results, {claim.arm: less})
+    finite = results.filter(pl.col("state") == "finished", pl.col("value").is_finite())
+    values: dict[str, dict[int, float]] = {}
+    for arm, seed, value in finite.select("arm", "seed", "value").iter_rows():
+        values.setdefault(arm, {})[seed] = value - (less if arm == claim.arm else 0.0)
     p_refuted = choose_p(interest, values, (claim.than, claim.arm), name)
     ends = (row["difference_low"], row["difference_high"])
     ends = sorted(sign * end for end in ends if end is not None)
@@ -196,16 +199,6 @@ def _summarise(claim: Claim, results: pl.DataFrame, level: float) -> ClaimResult
 
 
 _NUMBERS = ("gain", "low", "high", "p", "q", "p_refuted", "q_refuted", "spread", "power")
-
-
-def _values_of(results: pl.DataFrame, less: Mapping[str, float]) -> dict[str, dict[int, float]]:
-    """Return the finite values by arm and seed, those of an arm in `less` reduced by its number."""
-    finite = results.filter(pl.col("state") == "finished", pl.col("value").is_finite())
-    finite = finite.select("arm", "seed", "value")
-    return {
-        str(arm): {seed: value - less.get(str(arm), 0.0) for seed, value in own.iter_rows()}
-        for (arm,), own in finite.partition_by("arm", as_dict=True, include_key=False).items()
-    }
 
 
 def _decide(found: ClaimResult, level: float) -> dict[str, str]:
