@@ -1,0 +1,94 @@
+"""Launches that train, compared with random searches from a table's trials."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from benchmarks import launched
+from benchmarks.stopping import Curves
+from benchmarks.table.plan import read_plan
+from graft.launching.surrogate import TrialTable
+
+SMALL = {"slices": 2, "trials_of_slice": 3, "validations": 2, "validation_batch": 8}
+
+
+@pytest.mark.fast
+def test_the_tasks_are_those_that_chance_drew_of_the_eleven() -> None:
+    import random
+
+    eleven = {
+        "max_retrieval", "add_reversed", "memorize", "haystack", "some", "interleaved_regression", "affine", "othello",
+        "masked_language", "clrs_bfs", "clrs_minimum",
+    }  # fmt: skip
+    assert random.Random(0).sample(sorted(eleven), 6) == list(launched.TASKS)
+    assert eleven <= read_plan().keys()
+
+
+@pytest.mark.fast
+def test_a_random_search_counts_the_trials_and_steps_to_the_level() -> None:
+    """One trial of 96 reaches the level; each makes three validations of 10 steps."""
+    costs = np.ones((96, 3))
+    costs[17, -1] = 0.0
+    found = launched.random_searches(Curves(task="made", costs=costs, steps=10), 0.5, stops=False)
+    assert found.height == launched.ORDERS
+    for seed, trials, steps, best in found.select("seed", "trials", "steps", "best_of_64").rows():
+        place = np.random.default_rng(int(seed)).permutation(96).tolist().index(17)
+        expected = (place + 1, 30 * (place + 1), 0) if place < 64 else (65, 30 * 64, 1)
+        assert (trials, steps, best) == expected
+
+
+@pytest.mark.fast
+def test_a_random_search_that_stops_trials_makes_fewer_steps() -> None:
+    final = np.random.default_rng(0).random(96)
+    curves = Curves(task="made", costs=np.repeat(final[:, None], 8, axis=1), steps=10)
+    level = float(np.sort(final)[1])
+    whole, stopped = (launched.random_searches(curves, level, stops=stops) for stops in (False, True))
+    assert stopped["trials"].equals(whole["trials"])  # curves that never cross: the best is never stopped
+    assert stopped["steps"].mean() < 0.6 * whole["steps"].mean()  # type: ignore[operator]
+
+
+@pytest.mark.long
+def test_launches_are_trained_kept_in_the_order_of_their_ends_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = replace(read_plan()["some"], steps=4, plan=SMALL)
+    task = replace(task, knobs={**task.knobs, "optimizer.schedule.warmup": 1})
+    monkeypatch.setattr(launched, "read_plan", lambda: {"some": task})
+    monkeypatch.setattr(launched, "TASKS", ("some",))
+    monkeypatch.setattr(launched, "SEEDS", 1)
+    monkeypatch.setattr(launched, "COLD", 3)
+    monkeypatch.setattr(launched, "SAMPLERS", {"tpe": "tpe"})
+    no_table: Any = object()
+    monkeypatch.setattr(launched, "sources_of_table", lambda _: [])
+    monkeypatch.setattr(launched, "learn_prior", list[Any])
+    monkeypatch.setattr(launched, "write_prior", lambda _, path: path.touch())
+    launched.train(no_table, str(tmp_path / "one.db"), tmp_path / "priors", ["some"], 1)
+    launched.train(no_table, str(tmp_path / "one.db"), tmp_path / "priors", ["some"], 1)  # nothing is left
+    kept = launched.collect(str(tmp_path / "one.db"))
+    assert kept.columns == ["task", "search", "seed", "number", "state", "objective", "steps", "made"]
+    assert kept["made"].to_list() == [4, 8, 12]
+
+    rows = [
+        {"task": "some", "slice": 0, "number": number, "state": "finished", "space": task.as_space(0).text,
+         "optimizer.name": "adamw", "optimizer.schedule.name": "linear" if number else "cosine"}
+        for number in range(100)
+    ]  # fmt: skip
+    pl.DataFrame(rows).write_parquet(tmp_path / "trials.parquet")
+    values = [
+        {"task": "some", "slice": 0, "number": number, "step": 4, "name": "balanced_accuracy", "variant": "raw",
+         "condition": "", "value": 0.001 * number if number else 1.0}
+        for number in range(100)
+    ]  # fmt: skip
+    pl.DataFrame(values).write_parquet(tmp_path / "metrics.parquet")
+    found = launched.measure(TrialTable(tmp_path), kept.with_columns(objective=pl.Series([0.01, 0.2, 0.3])))
+    assert found["search"].unique().sort().to_list() == ["random", "random + asha", "tpe"]
+    [own] = found.filter(search="tpe").to_dicts()
+    assert own == {
+        "task": "some", "search": "tpe", "seed": 0, "trials": 2.0, "steps": 8.0, "best_of_64": -0.3, "is_easy": False,
+    }  # fmt: skip
