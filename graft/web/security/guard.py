@@ -70,12 +70,19 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
+        read: list[Message] = []
+
+        async def receive_again() -> Message:
+            """Give the body that was already read, and then what the client sends."""
+            return read.pop() if read else await receive()
+
         try:
             body = await self._check(scope, receive)
+            read.append({"type": "http.request", "body": body, "more_body": False})
             # A stream is open for minutes, and counted by itself.
             is_stream = scope["path"].endswith("/events")
             async with nullcontext() if is_stream else self._turns.turn(name_client(scope)):
-                await self._app(scope, _replay(body, receive), send_with_headers)
+                await self._app(scope, receive_again, send_with_headers)
         except RefusalError as refusal:
             await answer(refusal, scope)(scope, receive, send_with_headers)
 
@@ -231,13 +238,3 @@ def name_client(scope: Scope) -> str:
     """Return the person for whom a request is made, as `token NAME`; without tokens the address."""
     holder: Holder | None = scope["state"]["holder"]
     return f"token {holder.name}" if holder and holder.digest else name_address(scope)
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a receiver that gives the body already read, and then what the client sends."""
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def next_message() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return next_message
