@@ -10,7 +10,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spaces import plugins
 from spaces.errors import PluginError
