@@ -67,6 +67,12 @@ def write(frame: pl.DataFrame, form: str, file: IO[bytes]) -> None:
     write_batches(frame.iter_slices(SLICE) if frame.height else [frame], form, file)
 
 
+def write_rows(frame: pl.DataFrame, path: Path) -> None:
+    """Write a frame to a file in the form of its ending."""
+    with path.open("wb") as file:
+        write(frame, path.suffix.removeprefix("."), file)
+
+
 def write_batches(batches: Iterable[pl.DataFrame], form: str, file: IO[bytes]) -> int:
     """Write at least one frame of one schema as one file, in a form of `write`; return the rows.
 

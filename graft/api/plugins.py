@@ -94,25 +94,27 @@ def _read_cell(member: type) -> str:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise PluginError(f"{member.__name__}: its cell cannot be read: {error.msg} in line {error.lineno}") from None
-    provided = [(node, _names_of(node)) for node in tree.body]
-    if not any(isinstance(node, ast.ClassDef) and node.name == member.__name__ for node, _ in provided):
+    if not any(isinstance(node, ast.ClassDef) and node.name == member.__name__ for node in tree.body):
         raise PluginError(f"{member.__name__}: its source is not known; {_OTHERWISE}")
-    needed, kept = {member.__name__}, set[int]()
-    grows = True
-    while grows:
-        grows = False
-        for index, (node, names) in enumerate(provided):
+    provided: dict[ast.stmt, set[str]] = {}  # the names that each statement defines or imports
+    for node in tree.body:
+        provided[node] = set(definitions(node))
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            provided[node] = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    needed, kept = {member.__name__}, set[ast.stmt]()
+    before = -1
+    while before != len(kept):
+        before = len(kept)
+        for node, names in provided.items():
             is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
-            if index not in kept and (names & needed or is_future):
-                kept.add(index)
+            if node not in kept and (names & needed or is_future):
+                kept.add(node)
                 needed |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-                grows = True
-    lines = text.splitlines()
     wanted: set[int] = set()
-    for index in kept:
-        node, _ = provided[index]
+    for node in kept:
         wanted.update(range(first_line(node), (node.end_lineno or node.lineno) + 1))
-    return "\n".join(text if number in wanted else "" for number, text in enumerate(lines, 1)) + "\n"
+    lines = enumerate(text.splitlines(), 1)
+    return "\n".join(line if number in wanted else "" for number, line in lines) + "\n"
 
 
 def _read_source(member: type) -> str:
@@ -128,10 +130,3 @@ def _read_source(member: type) -> str:
         return inspect.getsource(inspect.getmodule(member) or member)
     except (OSError, TypeError):
         raise PluginError(f"{member.__name__}: its source is not known; {_OTHERWISE}") from None
-
-
-def _names_of(node: ast.stmt) -> set[str]:
-    """Return the names that a statement defines or imports."""
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    return set(definitions(node))

@@ -88,26 +88,25 @@ class Connection:
             request.add_header("Content-Type", "application/json")
         if self.token is not None:
             request.add_unredirected_header("Authorization", f"Bearer {self.token}")  # for this server alone
-        for left in reversed(range(_TRIES)):
+        left = _TRIES
+        while True:
             try:
                 with urlopen(request, timeout=_SECONDS) as answer:
                     return answer.read()
             except HTTPError as error:
-                if error.code != 429 or not left:
-                    raise _explain(error) from None
-                time.sleep(float(error.headers.get("Retry-After", 1)))
+                refusal = error
             except (URLError, HTTPException, OSError) as error:
                 reason = error.reason if isinstance(error, URLError) else error
                 raise ServerError(f"{self.url} does not answer: {reason}") from None
-        raise AssertionError("the last try returns or raises")
-
-
-def _explain(error: HTTPError) -> GraftError:
-    try:
-        line = str(json.loads(error.read())["error"])
-    except (ValueError, KeyError, TypeError):
-        line = f"{error.code} {error.reason}"
-    return StudyError(line) if error.code in (400, 404, 422) else ServerError(line)
+            left -= 1
+            if refusal.code != 429 or not left:
+                break
+            time.sleep(float(refusal.headers.get("Retry-After", 1)))
+        try:
+            line = str(json.loads(refusal.read())["error"])
+        except (ValueError, KeyError, TypeError):
+            line = f"{refusal.code} {refusal.reason}"
+        raise StudyError(line) if refusal.code in (400, 404, 422) else ServerError(line)
 
 
 @final

@@ -113,7 +113,17 @@ class Surrogate:
 
     def answer(self, trials: Sequence[Trial]) -> list[list[Report]]:
         """Return the reports of each trial; raises StudyError if the table cannot answer one."""
-        names = [self._task_of(trial) for trial in trials]
+        names: list[str] = []
+        for trial in trials:
+            task, model = trial.config["task"], trial.config["model"]["name"]
+            known = self._table.tasks
+            fitting = [name for name, one in known.items() if (one.config, one.model) == (task, model)]
+            if not fitting:
+                raise StudyError(
+                    f"--surrogate: the table has no trials of this task and model ({task}, {model}); "
+                    f"it has {', '.join(known)}"
+                )
+            names.append(fitting[0])
         reports: list[list[Report]] = [[] for _ in trials]
         for name in dict.fromkeys(names):
             if name not in self._models:
@@ -123,16 +133,6 @@ class Surrogate:
             for at, (curve, diverges) in zip(of_task, answers, strict=True):
                 reports[at] = self._report(name, trials[at], curve, diverges=diverges)
         return reports
-
-    def _task_of(self, trial: Trial) -> str:
-        config = trial.config
-        for name, task in self._table.tasks.items():
-            if (task.config, task.model) == (config["task"], config["model"]["name"]):
-                return name
-        raise StudyError(
-            f"--surrogate: the table has no trials of this task and model ({config['task']}, "
-            f"{config['model']['name']}); it has {', '.join(self._table.tasks)}"
-        )
 
     def _report(self, task: str, trial: Trial, curve: Mapping[int, list[Metric]], *, diverges: bool) -> list[Report]:
         training = trial.config["training"]

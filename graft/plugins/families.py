@@ -10,7 +10,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spaces import plugins
 from spaces.errors import PluginError
@@ -104,26 +104,23 @@ def describe_plugins(family: type) -> list[FieldDescription]:
         except PluginError as error:
             found.append(FieldDescription(name, origin, str(error)))
             continue
-        paragraph = (inspect.getdoc(member) or "").partition("\n\n")[0]
-        text = " ".join(paragraph.split())
+        text = " ".join((inspect.getdoc(member) or "").partition("\n\n")[0].split())
         end = _SENTENCE_END.search(text)
         about = text[: end.end()] if end else text
         fields = {field.name: field for field in dataclasses.fields(member)}
         rules = plugins.rules(member)
         for field, rule in rules.items():
-            words, default = rule.describe(), _describe_default(fields[field])
+            words, own = rule.describe(), fields[field]
             if rule.family:
                 words = f"{plugins.title(rule.family)}: one of {', '.join(plugins.names(rule.family))}"
+            if own.default_factory is not dataclasses.MISSING:
+                value = own.default_factory()
+                default = plugins.name_of(value) if dataclasses.is_dataclass(value) else str(value)
+            elif own.default is REQUIRED:
+                default = "required"
+            else:
+                default = f"{own.default:g}" if isinstance(own.default, float) else str(own.default)
             found.append(FieldDescription(name, origin, about, field, words, default))
         if not rules:
             found.append(FieldDescription(name, origin, about))
     return found
-
-
-def _describe_default(field: dataclasses.Field[Any]) -> str:
-    if field.default_factory is not dataclasses.MISSING:
-        value = field.default_factory()
-        return plugins.name_of(value) if dataclasses.is_dataclass(value) else str(value)
-    if field.default is REQUIRED:
-        return "required"
-    return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)

@@ -71,8 +71,14 @@ class ReplayComparison:
             if self.divergence:
                 statements.append(f"{self.divergence}, as stored")
         else:
+            pair = self._different[0] if self._different else self.objective if self._objective_differs else None
+            stored, replayed = self.divergence, self.replayed_divergence
+            first = f"stored: {stored or 'no divergence'}, replayed: {replayed or 'no divergence'}"
+            if pair:
+                values = f"stored {_exact(pair.stored)}, replayed {_exact(pair.replayed)}"
+                first = f"{pair}: {values} (relative {pair.difference:.0e})"
             count = f"{good} {'equal' if self._bits_promised else equal}"
-            statements = [f"differs: {self._describe_first()}", count, self._describe_changes()]
+            statements = [f"differs: {first}", count, self._describe_changes()]
         if not self._bits_promised:
             statements += self._explain_tolerance()
         return "; ".join(statements)
@@ -102,13 +108,6 @@ class ReplayComparison:
     def _changes(self) -> Sequence[Changes]:
         """The differences of the present conditions from each of the stored ones."""
         return [compare_fingerprints([one], self.replayed_under) for one in self.fingerprints]
-
-    def _describe_first(self) -> str:
-        pair = self._different[0] if self._different else self.objective if self._objective_differs else None
-        if pair:
-            values = f"stored {_exact(pair.stored)}, replayed {_exact(pair.replayed)}"
-            return f"{pair}: {values} (relative {pair.difference:.0e})"
-        return f"stored: {self.divergence or 'no divergence'}, replayed: {self.replayed_divergence or 'no divergence'}"
 
     def _explain_tolerance(self) -> Iterable[str]:
         if self.pairs:

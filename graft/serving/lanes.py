@@ -134,7 +134,18 @@ class LaneShares:
             if self._owner_lanes is not None:
                 of_owner = (one.lanes for one in self._members.values() if one.entry.owner == member.entry.owner)
                 due = min(due, self._owner_lanes - sum(of_owner))
-            allowed = min(offer.lanes, self._place(member, due, slot))
+            # Each new lane goes to the emptiest slot. If all were in one pack, each would be slow,
+            # and the other devices idle.
+            slots = self._slots | {slot}  # the slot may have left just now
+            loads = {one: sum(other.held.get(one, 0) for other in self._members.values()) for one in sorted(slots)}
+            room = {one: member.room.get(one, due) for one in loads} | {slot: due}
+            placed = 0
+            for _ in range(due):
+                fewest = min((one for one in loads if room[one]), key=lambda one: (loads[one], one != slot))
+                loads[fewest] += 1
+                room[fewest] -= 1
+                placed += fewest == slot
+            allowed = min(offer.lanes, placed)
             member.room[slot] = offer.lanes - allowed
             return allowed
 
@@ -199,22 +210,6 @@ class LaneShares:
             missing = self._shares[study].lanes - member.lanes
             if abs(missing) < 1:
                 member.credit += missing * (self._counted - before)
-
-    def _place(self, member: _Member, lanes: int, slot: int) -> int:
-        """Return how many of a study's new lanes go to this slot; each goes to the emptiest slot.
-
-        If all were in one pack, each would be slow, and the other devices idle.
-        """
-        slots = self._slots | {slot}  # the slot may have left just now
-        loads = {one: sum(other.held.get(one, 0) for other in self._members.values()) for one in sorted(slots)}
-        room = {one: member.room.get(one, lanes) for one in loads} | {slot: lanes}
-        placed = 0
-        for _ in range(lanes):
-            fewest = min((one for one in loads if room[one]), key=lambda one: (loads[one], one != slot))
-            loads[fewest] += 1
-            room[fewest] -= 1
-            placed += fewest == slot
-        return placed
 
     def _share_out(self) -> None:
         demands = [member.demand(self.lanes) for member in self._members.values()]

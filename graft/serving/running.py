@@ -107,16 +107,17 @@ class StudyRun:
         url = pool.checkpoints.absolute_url()
         controller = begin_controller(pool.store, row, saving, url, self._crash, keep_open=True)
         shared = SharedController(controller, entry.study_id, pool.shares)
+
+        def watch(progress: Progress) -> bool:
+            self.progress = progress
+            return self.stopping.is_set()
+
         try:
             study_devices = partial(self._study_device, makes_copies=controller.makes_copies)
-            train(shared, pool.placement, saving, self._watch, cluster=pool.cluster, study_devices=study_devices)
+            train(shared, pool.placement, saving, watch, cluster=pool.cluster, study_devices=study_devices)
             self.progress = controller.progress()
         finally:
             controller.close()
-
-    def _watch(self, progress: Progress) -> bool:
-        self.progress = progress
-        return self.stopping.is_set()
 
     def _study_device(self, slot: int, *, makes_copies: bool) -> StudyDevice:
         """Return the device of a slot for this study."""

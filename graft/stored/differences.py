@@ -24,22 +24,22 @@ class Difference(NamedTuple):
 
 def compare_spaces(before: str, after: str) -> list[Difference]:
     """Return the places in which the texts of two spaces differ."""
-    return list(_compare("", content_of(before, "the space"), content_of(after, "the space")))
+
+    def compare(path: str, before: Any, after: Any) -> Iterator[Difference]:
+        if before == after:
+            return
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            for key in dict.fromkeys([*before, *after]):
+                yield from compare(f"{path}.{key}" if path else str(key), before.get(key), after.get(key))
+        else:
+            yield Difference(path, before, after)
+
+    return list(compare("", content_of(before, "the space"), content_of(after, "the space")))
 
 
 def describe_differences(differences: Sequence[Difference]) -> str:
     """Return the first few differences in a line."""
     return list_some([str(one) for one in differences])
-
-
-def _compare(path: str, before: Any, after: Any) -> Iterator[Difference]:
-    if before == after:
-        return
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in dict.fromkeys([*before, *after]):
-            yield from _compare(f"{path}.{key}" if path else str(key), before.get(key), after.get(key))
-    else:
-        yield Difference(path, before, after)
 
 
 def _show(value: Any) -> str:

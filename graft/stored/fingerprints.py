@@ -114,7 +114,17 @@ def compare_fingerprints(before: Sequence[StoredFingerprint], now: StoredFingerp
     new_methods = sorted(now.methods - set(methods))
     if methods and new_methods:
         deciding.append(f"{methods[-1]} steps, now {new_methods[-1]} ones")
-    deciding += _name_sources(before, now)
+    known: dict[str, set[str | None]] = {}
+    for one in before:
+        for plugin, digest in one.sources.items():
+            known.setdefault(plugin, set()).add(digest)
+    common = known.keys() & now.sources.keys()
+    changed = sorted(plugin for plugin in common if now.sources[plugin] not in known[plugin])
+    files = [name.removeprefix(DATA) for name in changed if name.startswith(DATA)]
+    if sources := [plugin for plugin in changed if not plugin.startswith(DATA)]:
+        deciding.append(f"the source of {list_some(sources)}")
+    if files:
+        deciding.append(f"the content of {list_some(files)}")
     other = [*_name_values(_OTHER, before, now)]
     codes = {one.code for one in before} - {None}
     if codes and now.code and now.code not in codes and not any(words.startswith("Graft ") for words in other):
@@ -130,20 +140,6 @@ def _name_values(
         value = getattr(now, name)
         if known and value and value not in known:
             yield f"{word} {known[-1]}, now {value}"
-
-
-def _name_sources(before: Sequence[StoredFingerprint], now: StoredFingerprint) -> Iterator[str]:
-    known: dict[str, set[str | None]] = {}
-    for one in before:
-        for plugin, digest in one.sources.items():
-            known.setdefault(plugin, set()).add(digest)
-    common = known.keys() & now.sources.keys()
-    changed = sorted(plugin for plugin in common if now.sources[plugin] not in known[plugin])
-    files = [name.removeprefix(DATA) for name in changed if name.startswith(DATA)]
-    if sources := [plugin for plugin in changed if not plugin.startswith(DATA)]:
-        yield f"the source of {list_some(sources)}"
-    if files:
-        yield f"the content of {list_some(files)}"
 
 
 def describe_gpu_rates(config: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> Iterator[str]:

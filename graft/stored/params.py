@@ -34,6 +34,9 @@ class StoredParams:
 
     def __init__(self, study: StudyReader) -> None:
         self._study = study
+        self._is_old = False  # also if the version is not known
+        with suppress(InvalidVersion):
+            self._is_old = Version(study.row["version"]) < _SINCE
 
     def decode(self, trials: pl.DataFrame) -> Iterator[dict[str, Any]]:
         """Yield the rows of a batch, its JSON columns as values."""
@@ -68,13 +71,6 @@ class StoredParams:
                     known[path] = found.get(path, value)
             renewed.append(json.dumps(known))
         return trials.with_columns(params=pl.Series(renewed, dtype=pl.String))
-
-    @property
-    def _is_old(self) -> bool:
-        """True if an older Graft made the study; False for a version that is not known."""
-        with suppress(InvalidVersion):
-            return Version(self._study.row["version"]) < _SINCE
-        return False
 
     @cached_property
     def _space(self) -> Space | None:

@@ -76,15 +76,15 @@ def _config(family: str, configuration: Configuration, steps: int) -> dict[str, 
         parts["optimizer"]["schedule"] = own
     elif family in ("scorer", "activation", "position"):
         parts["model"][family] = own
-    elif family == "corpus":
-        if plugins.load(family_of("corpus"), own["name"]).needs_network:
+    elif family in ("corpus", "tokenizer"):
+        if family == "corpus" and plugins.load(family_of("corpus"), own["name"]).needs_network:
             raise DoesNotApply("its documents come from elsewhere")
-        parts["task"] = {"name": "language", "corpus": own, "length": 8, "rare": 1}
-    elif family == "tokenizer":
-        parts["task"] = {"name": "language", "tokenizer": own, "length": 8, "rare": 1}
+        parts["task"] = {"name": "language", family: own, "length": 8, "rare": 1}
     elif family == "task":
-        parts["task"] = own
-        parts["model"] = _model_for(plugins.build(Task, own))
+        task = plugins.build(Task, own)
+        is_encoder = isinstance(task, TokenTask) and not task.causal
+        model = ENCODER if is_encoder else next(one for kind, one in MODELS.items() if isinstance(task, kind))
+        parts |= {"task": own, "model": dict(model)}
     elif family == "model":
         parts["model"] = own
         parts["task"] = _task_for(own)
@@ -92,12 +92,6 @@ def _config(family: str, configuration: Configuration, steps: int) -> dict[str, 
         parts["model"]["mlp_dropout"] = 0.0  # some ways of learning know none
         parts["model"]["activation"] = {"name": "spline", "knots": 9, "low": -1.0, "high": 1.0}
     return parts
-
-
-def _model_for(task: Task) -> dict[str, Any]:
-    if isinstance(task, TokenTask) and not task.causal:
-        return dict(ENCODER)
-    return dict(next(model for kind, model in MODELS.items() if isinstance(task, kind)))
 
 
 def _task_for(model: Configuration) -> dict[str, Any]:

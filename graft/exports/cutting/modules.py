@@ -58,7 +58,8 @@ def read_module(name: str) -> Module:
     spec = importlib.import_module(name).__spec__
     assert spec, "it was imported"
     assert isinstance(spec.loader, InspectLoader), "it has a text"
-    text = spec.loader.get_source(name) or ""
+    text, package = spec.loader.get_source(name) or "", spec.parent or ""
+    is_outside = package.startswith(PREFIX)
     tree = ast.parse(text)
     statements, ours, foreign = dict[str, ast.stmt](), dict[str, Symbol](), dict[str, str]()
     for node in tree.body:
@@ -66,7 +67,12 @@ def read_module(name: str) -> Module:
             for one in node.names:
                 foreign[one.asname or one.name.partition(".")[0]] = _import_line(one)
         elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
-            source = _source(node, spec.parent or "")
+            source = node.module or ""
+            if node.level:
+                source = importlib.util.resolve_name("." * node.level + source, package)
+            # A plug-in from outside imports its neighbours by their bare names.
+            elif is_outside and importlib.util.find_spec(f"{package}.{source.partition('.')[0]}"):
+                source = f"{package}.{source}"
             for one in node.names:
                 if f"{source}.".startswith(_OURS):
                     ours[one.asname or one.name] = Symbol(source, one.name)
@@ -74,14 +80,9 @@ def read_module(name: str) -> Module:
                     foreign[one.asname or one.name] = f"from {source} {_import_line(one)}"
         else:
             statements |= dict.fromkeys(definitions(node), node)
-    title = (ast.get_docstring(tree) or name).partition("\n\n")[0]
-    return Module(
-        title=" ".join(title.split()),
-        lines=text.encode().splitlines(),
-        statements=statements,
-        ours=ours,
-        foreign=foreign,
-    )
+    title = " ".join((ast.get_docstring(tree) or name).partition("\n\n")[0].split())
+    lines = text.encode().splitlines()
+    return Module(title=title, lines=lines, statements=statements, ours=ours, foreign=foreign)
 
 
 @cache
@@ -92,16 +93,6 @@ def parse(text: str) -> ast.Module:
 
 def _import_line(alias: ast.alias) -> str:
     return f"import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
-
-
-def _source(node: ast.ImportFrom, package: str) -> str:
-    """Return the module that a statement imports from."""
-    if node.level:
-        return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-    top = (node.module or "").partition(".")[0]
-    # A plug-in from outside imports its neighbours by their bare names.
-    is_neighbour = package.startswith(PREFIX) and importlib.util.find_spec(f"{package}.{top}")
-    return f"{package}.{node.module}" if is_neighbour else node.module or ""
 
 
 def definitions(node: ast.stmt) -> Iterator[str]:

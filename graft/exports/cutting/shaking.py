@@ -87,7 +87,13 @@ def shake(wanted: Iterable[Object], methods: Iterable[str], stand_ins: StandIns 
     for module in TopologicalSorter(needs).static_order():
         own = [kept.text(symbol, names) for symbol in kept.in_order(module)]
         sections.append("\n\n\n".join([f"# {read_module(module).title}\n# {'-' * 98}", *own]))
-    imports = "\n".join(_join_imports(kept.imports))
+    whole = sorted(one for one in kept.imports if one.startswith("import "))
+    given = dict[str, list[str]]()  # module -> the names from it, which share a line
+    for statement in sorted(kept.imports.difference(whole)):
+        source, _, name = statement.partition(" import ")
+        given.setdefault(source, []).append(name)
+    parts = [f"{source} import {', '.join(own)}" for source, own in given.items()]
+    imports = "\n".join([*whole, *parts])
     text = "\n\n\n".join([f"from __future__ import annotations\n\n{imports}", *sections])
     packages = sorted({statement.split()[1].partition(".")[0] for statement in kept.imports})
     found = {one: names[symbol] for one, symbol in symbols.items()}
@@ -179,7 +185,15 @@ class _Kept:
                 if before_is_kept:
                     yield one
                 continue
-            before_is_kept = whole or (self._is_kept(one) and self._stand_in(one, symbol) != "")
+            if isinstance(one, ast.FunctionDef):
+                # __post_init__ checks what was checked.
+                is_special = one.name.startswith("__") and one.name != "__post_init__"
+                is_needed = is_special or one.name in self.methods
+            elif isinstance(one, ast.AnnAssign) and not is_class_variable(one):
+                is_needed = True
+            else:
+                is_needed = any(name in self.methods for name in definitions(one))
+            before_is_kept = whole or (is_needed and self._stand_in(one, symbol) != "")
             if before_is_kept:
                 yield one
 
@@ -188,15 +202,6 @@ class _Kept:
         if not isinstance(node, ast.FunctionDef):
             return None
         return self.stand_ins.get(Symbol(symbol.module, f"{symbol.name}.{node.name}"))
-
-    def _is_kept(self, node: ast.stmt) -> bool:
-        if isinstance(node, ast.FunctionDef):
-            # __post_init__ checks what was checked.
-            special = node.name.startswith("__") and node.name != "__post_init__"
-            return special or node.name in self.methods
-        if isinstance(node, ast.AnnAssign) and not is_class_variable(node):
-            return True
-        return any(name in self.methods for name in definitions(node))
 
     def _walk(self, node: ast.AST, module: str, bound: frozenset[str] = frozenset()) -> None:
         """Keep what a node names, but for `bound` names; those in annotations may be left out."""
@@ -244,19 +249,6 @@ class _Kept:
 
 
 # ---------------------------------------------------------------------------------- the new file
-
-
-def _join_imports(statements: Iterable[str]) -> Iterator[str]:
-    """Yield the statements, what one module gives on one line."""
-    given = dict[str, list[str]]()
-    for statement in sorted(statements):
-        source, _, name = statement.partition(" import ")
-        if name:
-            given.setdefault(source, []).append(name)
-        else:
-            yield statement
-    for source, names in given.items():
-        yield f"{source} import {', '.join(names)}"
 
 
 def _name(kept: _Kept) -> Mapping[Symbol, str]:

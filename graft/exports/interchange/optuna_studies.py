@@ -22,7 +22,6 @@ from spaces.settings import MetricName
 from spaces.space import Space
 from storage.frames import open_reader
 from storage.frames.answers import quote
-from storage.frames.study import StudyReader
 
 MOST_SHOWN = 5_000
 """Trials of a study that are shown: beyond some thousand, Optuna's pages take minutes to draw."""
@@ -85,8 +84,15 @@ class DatabaseStudies:
     def read_trials(self, study: str, known: Mapping[int, Version]) -> Reading:
         """Return the trials to show; rows and validations only of those with an unknown version."""
         with open_reader(self._url) as reader, reader.moment():
-            stored = reader.study(study)
-            versions = {number: tuple(rest) for number, *rest in self._choose(stored).iter_rows()}
+            stored, columns = reader.study(study), ("number", *_VERSION)
+            if self._most is None:
+                shown = stored.trials(columns=columns)
+            else:  # one half are the best trials, the others the newest
+                best = stored.trials("objective IS NOT NULL", top=self._most // 2, columns=columns)
+                newest = stored.trials(sort="number DESC", top=self._most, columns=columns)
+                others = newest.join(best, on="number", how="anti", maintain_order="left")
+                shown = pl.concat([best, others.head(self._most - best.height)])
+            versions = {number: tuple(rest) for number, *rest in shown.iter_rows()}
             # A trial that trains has another validation each time.
             stale = [number for number, one in versions.items() if one[0] == "running" or known.get(number) != one]
             metric, variant, condition = map(quote, MetricName.of(str(stored.row["objective"])))
@@ -106,13 +112,3 @@ class DatabaseStudies:
                 for trial, step, value in found.iter_rows():
                     validations.setdefault(ids[trial], {})[step] = value
         return Reading(versions, rows, validations)
-
-    def _choose(self, stored: StudyReader) -> pl.DataFrame:
-        """Return number and version of the trials that are shown."""
-        columns = ("number", *_VERSION)
-        if self._most is None:
-            return stored.trials(columns=columns)
-        best = stored.trials("objective IS NOT NULL", top=self._most // 2, columns=columns)
-        newest = stored.trials(sort="number DESC", top=self._most, columns=columns)
-        others = newest.join(best, on="number", how="anti", maintain_order="left")
-        return pl.concat([best, others.head(self._most - best.height)])

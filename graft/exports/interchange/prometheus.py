@@ -5,10 +5,9 @@ Source: "Exposition formats", prometheus.io/docs/instrumenting/exposition_format
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple, get_args
 
-from graft.stored.status import Status, read_status
+from graft.stored.status import read_status
 from spaces.records import State
 from storage.frames import open_reader
 from storage.schema import StudyState
@@ -58,31 +57,29 @@ def prometheus(database: str, study: str | None = None) -> str:
     with open_reader(database) as reader, reader.moment():
         studies = reader.studies()
         names = [study] if study else studies.filter(~studies["archived"])["name"].to_list()
-        samples = [sample for name in names for sample in _describe(read_status(reader, name))]
-    return "".join(write_metric(metric, [one for one in samples if one.metric == metric]) for metric in _HELP)
+        standings = [read_status(reader, name) for name in names]
+    samples: dict[str, list[Sample]] = {metric: [] for metric in _HELP}
 
-
-def _describe(now: Status) -> Iterator[Sample]:
-    progress = now.progress
-    this = {"study": now.study}
-    for state in _STATES:
-        yield Sample("graft_study_state", {**this, "state": state}, float(state == now.state))
-    for state in get_args(State):
-        yield Sample("graft_trials", {**this, "state": state}, progress.counts.get(state, 0))
-    best = {**this, "objective": progress.objective, "direction": now.direction}
-    numbers = {
-        "graft_trials_planned": progress.planned,
-        "graft_steps": progress.steps,
-        "graft_lane_steps": progress.model_steps,
-        "graft_lane_room": progress.lane_room,
-        "graft_steps_per_second": now.steps_per_second,
-        "graft_trials_per_minute": now.trials_per_minute,
-        "graft_workers": len(now.workers),
-        "graft_best_objective": progress.best,
-    }
-    for metric, value in numbers.items():
+    def add(metric: str, value: float | None, **labels: str) -> None:
         if value is not None:
-            yield Sample(metric, best if metric == "graft_best_objective" else this, value)
+            samples[metric].append(Sample(metric, labels, value))
+
+    for now in standings:
+        this, progress = now.study, now.progress
+        for state in _STATES:
+            add("graft_study_state", float(state == now.state), study=this, state=state)
+        for state in get_args(State):
+            add("graft_trials", progress.counts.get(state, 0), study=this, state=state)
+        add("graft_trials_planned", progress.planned, study=this)
+        add("graft_steps", progress.steps, study=this)
+        add("graft_lane_steps", progress.model_steps, study=this)
+        add("graft_lane_room", progress.lane_room, study=this)
+        add("graft_steps_per_second", now.steps_per_second, study=this)
+        add("graft_trials_per_minute", now.trials_per_minute, study=this)
+        add("graft_workers", len(now.workers), study=this)
+        best = {"objective": progress.objective, "direction": now.direction}
+        add("graft_best_objective", progress.best, study=this, **best)
+    return "".join(map(write_metric, samples.keys(), samples.values()))
 
 
 def write_metric(metric: str, samples: list[Sample]) -> str:

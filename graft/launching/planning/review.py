@@ -231,11 +231,28 @@ def _check_objective(part: Part) -> Iterator[str]:
 
 
 def _check_claims(space: Space) -> None:
-    """Raise SpaceError if an arm lacks the metric of its claim, or validates on its test set."""
+    """Raise SpaceError if an arm lacks the metric of its claim, or validates on its test set.
+
+    A little of a test set, up to MOST_SEEN, may be in the validation sets.
+    """
     if not isinstance(space, ExperimentSpace):
         return
     if space.is_tested:
-        _check_test_sets(space)
+        from workers.engine.test_sets import share_seen
+
+        trial = space.sample(0, lambda _: 0.5)
+        name, seen = trial.config["task"]["name"], share_seen(trial)
+        if seen is None:
+            raise SpaceError(
+                f"{space.name}: claim.on: test: the task {name} is evaluated on windows of one text, and those of a "
+                "test set overlap with those of validation; leave `on` out"
+            )
+        if seen > MOST_SEEN:
+            raise SpaceError(
+                f"{space.name}: claim.on: test: {100 * seen:.0f} % of its test set are in the validation set, too (at "
+                f"most {100 * MOST_SEEN:.0f} % may be): the task {name} has few sequences; leave `on` out, or make it "
+                "larger"
+            )
     parts = {arm.name: part for arm, part in zip(space.arms, list_parts(space), strict=True)}
     for claim in space.claims:
         if claim.metric == str(space.search.objective):
@@ -246,25 +263,6 @@ def _check_claims(space: Space) -> None:
             if wanted not in found:
                 reason = no_such_metric(wanted, found)
                 raise SpaceError(f"{space.name}: claim.metric: arm {arm}: {reason}")
-
-
-def _check_test_sets(space: ExperimentSpace) -> None:
-    """Raise SpaceError if more than a little of a test set is in the validation sets."""
-    from workers.engine.test_sets import share_seen
-
-    trial = space.sample(0, lambda _: 0.5)
-    name = trial.config["task"]["name"]
-    seen = share_seen(trial)
-    if seen is None:
-        raise SpaceError(
-            f"{space.name}: claim.on: test: the task {name} is evaluated on windows of one text, and those of a test "
-            "set overlap with those of validation; leave `on` out"
-        )
-    if seen > MOST_SEEN:
-        raise SpaceError(
-            f"{space.name}: claim.on: test: {100 * seen:.0f} % of its test set are in the validation set, too (at most "
-            f"{100 * MOST_SEEN:.0f} % may be): the task {name} has few sequences; leave `on` out, or make it larger"
-        )
 
 
 def _check_paths(part: Part) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -73,28 +73,23 @@ def read_task_advice(reader: Reader, task: str, difference: float | None = None)
         raise PluginError(no_such("task", task, sorted({*member_names("task"), *stored})))
     if own := _read_evidence(reader, [task]):
         return Known(task=task, tasks=(task,), family=None, found=advise_task(own, difference))
-    for family, kin in _list_kin(task, stored):
-        if evidence := _read_evidence(reader, kin):
-            names = sorted({json.loads(one.setting.task)["name"] for one in evidence})
-            return Known(task=task, tasks=tuple(names), family=family, found=advise_task(evidence, difference))
-    raise StudyError(
-        f"no trial of {task}, or of a task of its family, has ended in this database: launch a random search of it "
-        "(`sampler: random`), or name another with --storage"
-    )
-
-
-def _list_kin(task: str, stored: Collection[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each family that the task shares with `stored` ones, the narrowest first, and those."""
     family = family_of("task")
     members: dict[str, type] = {}
     for name in {task, *stored}:
         with suppress(PluginError):  # a task from outside that is not in use
             members[name] = plugins.load(family, name)
-    for kind in members[task].__mro__[1:] if task in members else ():
-        if kind is not family and issubclass(kind, family):
-            kin = sorted(name for name, one in members.items() if name != task and issubclass(one, kind))
-            if kin:
-                yield kind.__name__, kin
+    kinds = members[task].__mro__[1:] if task in members else ()
+    for kind in kinds:  # the narrowest family that the task shares with stored ones is the first
+        if kind is family or not issubclass(kind, family):
+            continue
+        kin = sorted(name for name, one in members.items() if name != task and issubclass(one, kind))
+        if kin and (evidence := _read_evidence(reader, kin)):
+            names = tuple(sorted({json.loads(one.setting.task)["name"] for one in evidence}))
+            return Known(task=task, tasks=names, family=kind.__name__, found=advise_task(evidence, difference))
+    raise StudyError(
+        f"no trial of {task}, or of a task of its family, has ended in this database: launch a random search of it "
+        "(`sampler: random`), or name another with --storage"
+    )
 
 
 def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
@@ -149,7 +144,25 @@ def describe(known: Known) -> Iterator[str]:
         yield from _describe_setting(one)
     if (more := len(settings) - _SHOWN) > 0:
         yield f"{more} more setting{'s' * (more > 1)} with fewer trials: --format json has all"
-    yield from _describe_knobs(known.found.knobs)
+    knobs = known.found.knobs
+    if not knobs:
+        yield f"ranges: not known: no study has {FEWEST} trials with draws of their own"
+        return
+    is_tested = any(knob.q is not None for knob in knobs)
+    what = "the best tenth of random trials lay" if is_tested else "the best tenth lay (not random: untested)"
+    yield f"ranges: where {what}, 10 % to 90 %, and all trials; q: that it is by chance, over all rows (Holm)"
+    rows: list[tuple[str, str, str, str]] = []
+    for knob in knobs:
+        whole = f"of {knob.winners:,} among {len(knob.options)} options"
+        if knob.least is not None and knob.most is not None:
+            whole = f"of {knob.least:.3g} to {knob.most:.3g}"
+        verdict = "" if knob.q is None else f"q = {knob.q:.2g}"
+        if verdict and not knob.is_told:
+            verdict = f"not told from chance ({verdict})"
+        rows.append((knob.path, _spell_range(knob), whole, verdict))
+    widths = [*(max(len(row[at]) for row in rows) for at in range(3)), 0]
+    for row in rows:
+        yield "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
 
 
 def _describe_setting(one: SettingAdvice) -> Iterator[str]:
@@ -190,27 +203,6 @@ def _describe_best(best: Best, *, minimize: bool) -> str:
         return f"{best.expected:.4g} ({'at most' if minimize else 'at least'} {best.worse:.4g})"
     low, high = sorted((best.better, best.worse))
     return f"{best.expected:.4g} ({low:.4g} to {high:.4g})"
-
-
-def _describe_knobs(knobs: Sequence[Knob]) -> Iterator[str]:
-    if not knobs:
-        yield f"ranges: not known: no study has {FEWEST} trials with draws of their own"
-        return
-    is_tested = any(knob.q is not None for knob in knobs)
-    what = "the best tenth of random trials lay" if is_tested else "the best tenth lay (not random: untested)"
-    yield f"ranges: where {what}, 10 % to 90 %, and all trials; q: that it is by chance, over all rows (Holm)"
-    rows: list[tuple[str, str, str, str]] = []
-    for knob in knobs:
-        whole = f"of {knob.winners:,} among {len(knob.options)} options"
-        if knob.least is not None and knob.most is not None:
-            whole = f"of {knob.least:.3g} to {knob.most:.3g}"
-        verdict = "" if knob.q is None else f"q = {knob.q:.2g}"
-        if verdict and not knob.is_told:
-            verdict = f"not told from chance ({verdict})"
-        rows.append((knob.path, _spell_range(knob), whole, verdict))
-    widths = [*(max(len(row[at]) for row in rows) for at in range(3)), 0]
-    for row in rows:
-        yield "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
 
 
 def _spell_range(knob: Knob) -> str:

@@ -26,7 +26,12 @@ class Interruption:
         self.requested = False
         self._leave = leave
         self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()  # a handler may put into it
-        self._announcer = threading.Thread(target=self._announce, args=(announce,), daemon=True)
+
+        def announce_each() -> None:
+            while self._asked.get():
+                announce()
+
+        self._announcer = threading.Thread(target=announce_each, daemon=True)
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -50,10 +55,6 @@ class Interruption:
             self._asked.put(True)
         elif number != signal.SIGHUP:  # a shell sends it again, a service manager after SIGTERM
             self._leave()
-
-    def _announce(self, announce: Callable[[], None]) -> None:
-        while self._asked.get():
-            announce()
 
 
 def _forget_terminal() -> None:

@@ -67,41 +67,37 @@ class Cell:
     target: str
     text: str
     """The mean with its sign and, if it differs from 0 beyond chance, its mark."""
-    interval: str
+    interval: str = ""
     """The ends of the interval, `−6 to +17`; empty without one."""
     details: str
     """A sentence with all that is known of the cell."""
-    gain: float | None
-    colour: str | None
+    gain: float | None = None
+    colour: str | None = None
     """Colour of the interval's end next to 0: a change that may be none is white."""
-    ink: str
-    shade: int | None
+    ink: str = INK
+    shade: int | None = None
     """The class `g0` (worst) to `g20` (best) of the style sheet that is nearest to the colour."""
 
     @classmethod
     def of(cls, row: Mapping[str, Any], shading: Shading) -> Self:
         """Return the cell of a row of Matrix.cells."""
-        mean, unit = row["mean"], row["unit"]
+        source, target, mean, unit = row["source"], row["target"], row["mean"], row["unit"]
         if mean is None:
-            return cls(
-                source=row["source"],
-                target=row["target"],
-                text=MISSING,
-                interval="",
-                details=f"{row['source']} → {row['target']}: no pair{_describe_exclusion(row)}",
-                gain=None,
-                colour=None,
-                ink=INK,
-                shade=None,
-            )
-        gain = mean if row["direction"] == "maximize" else -mean
-        position = shading.position(_sure_gain(row, gain), unit)
+            details = f"{source} → {target}: no pair{_describe_exclusion(row)}"
+            return cls(source=source, target=target, text=MISSING, details=details)
+        sign = 1 if row["direction"] == "maximize" else -1
+        gain = sign * mean
+        sure = _UNTESTED * gain
+        if row["low"] is not None:  # the interval's end next to 0, or 0 if the interval spans 0
+            worst, best = sorted((sign * row["low"], sign * row["high"]))
+            sure = max(worst, 0.0) + min(best, 0.0)
+        position = shading.position(sure, unit)
         mark = MARK if row["verdict"] in (BETTER, WORSE) else ""
         decimals = shading.decimals(unit)
         ends = (change(row[end], decimals) for end in ("low", "high") if row[end] is not None)
         return cls(
-            source=row["source"],
-            target=row["target"],
+            source=source,
+            target=target,
             text=change(mean, decimals) + mark,
             interval=" to ".join(ends),
             details=_describe(row, decimals + 1),
@@ -115,15 +111,6 @@ class Cell:
     def is_own(self) -> bool:
         """True if the cell is on the diagonal."""
         return self.source == self.target
-
-
-def _sure_gain(row: Mapping[str, Any], gain: float) -> float:
-    """Return the interval's end next to 0 as a gain, 0 if it spans 0; without one, a part of it."""
-    if row["low"] is None:
-        return _UNTESTED * gain
-    sign = 1 if row["direction"] == "maximize" else -1
-    worst, best = sorted((sign * row["low"], sign * row["high"]))
-    return max(worst, 0.0) + min(best, 0.0)
 
 
 def _describe(row: Mapping[str, Any], decimals: int) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from graft.files import check_ending, writing
-from graft.files import write as write_frame
+from graft.files import check_ending, write_rows, writing
 from graft.report.compatibility import heatmap, latex, page
 from graft.report.compatibility.content import Transfer, caption, conclusions, opening, title
 from graft.report.nonlinearities.content import HEADING, table
@@ -58,16 +57,11 @@ def _latex(transfer: Transfer, learned: Learned | None, path: Path) -> None:
             file.writelines(f"{line}\n" for line in lines)
 
 
-def _write_cells(transfer: Transfer, path: Path) -> None:
-    with path.open("wb") as file:
-        write_frame(transfer.matrix.cells, "csv", file)
-
-
 _WRITERS: Mapping[str, Callable[[Transfer, Learned | None, Path], object]] = {
     ".html": page.write,
     ".md": _markdown,
     ".tex": _latex,
-    ".csv": lambda transfer, _, path: _write_cells(transfer, path),
+    ".csv": lambda transfer, _, path: write_rows(transfer.matrix.cells, path),
     ".parquet": lambda transfer, _, path: transfer.matrix.cells.write_parquet(path),
     **dict.fromkeys((".png", ".svg", ".pdf"), lambda transfer, _, path: save(heatmap.svg(transfer), path)),
 }

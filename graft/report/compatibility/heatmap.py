@@ -38,8 +38,7 @@ def figure(transfer: Transfer) -> Figure:
     drawn = Figure(figsize=(len(matrix.targets) * _CELL[0], len(matrix.sources) * _CELL[1]))
     axes = drawn.add_axes((0, 0, 1, 1))
     for cell in transfer.cells.values():
-        column = matrix.targets.index(cell.target)
-        row = matrix.sources.index(cell.source)
+        column, row = matrix.targets.index(cell.target), matrix.sources.index(cell.source)
         look: dict[str, Any] = {"facecolor": cell.colour, "edgecolor": "white"} if cell.colour else _MISSING
         axes.add_patch(Rectangle((column, row), 1, 1, linewidth=0.8, **look))
         if cell.is_own:
@@ -49,26 +48,21 @@ def figure(transfer: Transfer) -> Figure:
             write = partial(axes.text, column + 0.5, ha="center", va="center", color=cell.ink)
             write(row + height, cell.text, fontsize=9)
             write(row + 0.74, cell.interval, fontsize=5.5)
-    _name_cells(axes, transfer)
+    # The names of rows are to the left, those of columns above, and nothing else is around.
+    axes.set(xlim=(0, len(matrix.targets)), ylim=(len(matrix.sources), 0))
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, labelcolor=INK, top=False, labeltop=True, bottom=False, labelbottom=False)
+    axes.set_xticks([column + 0.5 for column in range(len(matrix.targets))], list(map(_short, matrix.targets)))
+    axes.set_yticks([row + 0.5 for row in range(len(matrix.sources))], list(map(_short, matrix.sources)))
+    for label in axes.get_xticklabels():
+        label.set(rotation=35, ha="left", rotation_mode="anchor")
     lowest = 0.0
     if len(transfer.shading.limits) == 1:
         lowest = 1 - max(1, _BAR[1] / (len(matrix.sources) * _CELL[1]))
         _scale(axes, transfer, lowest)
     _key(axes, transfer, lowest)
     return drawn
-
-
-def _name_cells(axes: Axes, transfer: Transfer) -> None:
-    """Write the names of rows to the left and of columns above, and nothing else around."""
-    sources, targets = transfer.matrix.sources, transfer.matrix.targets
-    axes.set(xlim=(0, len(targets)), ylim=(len(sources), 0))
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, labelcolor=INK, top=False, labeltop=True, bottom=False, labelbottom=False)
-    axes.set_xticks([column + 0.5 for column in range(len(targets))], list(map(_short, targets)))
-    axes.set_yticks([row + 0.5 for row in range(len(sources))], list(map(_short, sources)))
-    for label in axes.get_xticklabels():
-        label.set(rotation=35, ha="left", rotation_mode="anchor")
 
 
 def _scale(axes: Axes, transfer: Transfer, lowest: float) -> None:

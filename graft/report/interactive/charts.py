@@ -293,20 +293,17 @@ def _merge(layers: Sequence[_Layer]) -> list[_Layer]:
     """Return the layers, each interval in the first layer of its colour that has its x values."""
     found = [layer for layer in layers if not layer.is_interval]
     for layer in layers:
-        if layer.is_interval:
-            ends = {row[0]: row[2:] for row in layer.rows}
-            at = next((place for place, own in enumerate(found) if _belongs(layer, own)), None)
-            if at is None:
-                found.append(layer)
-            else:
-                rows = [[*row, *ends.get(row[0], (None, None))] for row in found[at].rows]
-                found[at] = found[at]._replace(rows=rows, interval=layer.series)
+        if not layer.is_interval:
+            continue
+        ends = {row[0]: row[2:] for row in layer.rows}
+        for place, own in enumerate(found):
+            outer = {row[0] for row in own.rows}
+            is_once = len(ends) == len(layer.rows) and len(outer) == len(own.rows)
+            is_free = not own.is_interval and own.interval is None
+            if is_once and is_free and own.colour == layer.colour and ends.keys() <= outer:
+                rows = [[*row, *ends.get(row[0], (None, None))] for row in own.rows]
+                found[place] = own._replace(rows=rows, interval=layer.series)
+                break
+        else:
+            found.append(layer)
     return found
-
-
-def _belongs(interval: _Layer, own: _Layer) -> bool:
-    """Return True if an interval is that of a layer, which has none yet."""
-    inner, outer = [row[0] for row in interval.rows], [row[0] for row in own.rows]
-    is_once = len(set(inner)) == len(inner) and len(set(outer)) == len(outer)
-    is_free = not own.is_interval and own.interval is None
-    return is_once and is_free and own.colour == interval.colour and set(inner) <= set(outer)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from graft.files import check_ending, writing
-from graft.files import write as write_frame
+from graft.files import check_ending, write_rows, writing
 from graft.report.nonlinearities.content import caption, frame, table, title
 from graft.report.nonlinearities.figure import svg
 from graft.report.nonlinearities.learned import Learned
@@ -27,17 +26,10 @@ def _write_page(learned: Learned, path: Path) -> None:
     html.write(Document(title=title(learned), blocks=blocks), path)
 
 
-def _write_rows(learned: Learned, path: Path) -> None:
-    with path.open("wb") as file:
-        write_frame(frame(learned), path.suffix.removeprefix("."), file)
-
-
 _WRITERS: Mapping[str, Callable[[Learned, Path], object]] = {
     **dict.fromkeys((".svg", ".png", ".pdf"), lambda learned, path: save(svg(learned), path)),
     ".html": _write_page,
-    ".csv": _write_rows,
-    ".parquet": _write_rows,
-    ".json": _write_rows,
+    **dict.fromkeys((".csv", ".parquet", ".json"), lambda learned, path: write_rows(frame(learned), path)),
 }
 ENDINGS = tuple(_WRITERS)
 """The endings of files that non-linearities can be written to."""

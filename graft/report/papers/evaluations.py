@@ -35,33 +35,27 @@ def read_evaluations(paths: Iterable[Path]) -> pl.DataFrame:
     """
     rows, seen = list[dict[str, Any]](), dict[str, Path]()
     for path in paths:
-        model, label, found = _read(path)
+        try:
+            text: Any = json.loads(path.read_text(encoding="utf-8"))
+            if "pretrained" in text:
+                name, scorer = Path(text["pretrained"]).name, (text["scorer"] or {}).get("name")
+                model = label = f"{name} with {scorer}" if scorer else name
+            else:
+                model = f"trial {text['trial']} of {text['study']}"
+                label = f"{text['arm']} of {text['study']}" if text.get("arm") else model
+            numbers: Sequence[dict[str, Any]] = text["results"]
+            if any(missing := set(_SCHEMA) - {"model", "label"} - row.keys() for row in numbers):
+                raise KeyError(min(missing))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StudyError(
+                f"{path} is no file of scores; `search evaluate STUDY N --tasks TASK -o FILE.json` makes one"
+            ) from error
         if model in seen:
             raise StudyError(f"{path}: {seen[model]} has scores of {model}, too; name one of them")
         seen[model] = path
         named = {"model": model, "label": label}
-        rows += [{**named, **{name: row[name] for name in list(_SCHEMA)[2:]}} for row in found]
+        rows += [{**named, **{name: row[name] for name in list(_SCHEMA)[2:]}} for row in numbers]
     return pl.DataFrame(rows, schema=_SCHEMA)
-
-
-def _read(path: Path) -> tuple[str, str, Sequence[dict[str, Any]]]:
-    """Return the model of a file, its label and its numbers."""
-    try:
-        text: Any = json.loads(path.read_text(encoding="utf-8"))
-        if "pretrained" in text:
-            name, scorer = Path(text["pretrained"]).name, (text["scorer"] or {}).get("name")
-            model = label = f"{name} with {scorer}" if scorer else name
-        else:
-            model = f"trial {text['trial']} of {text['study']}"
-            label = f"{text['arm']} of {text['study']}" if text.get("arm") else model
-        numbers: Sequence[dict[str, Any]] = text["results"]
-        if any(missing := set(_SCHEMA) - {"model", "label"} - row.keys() for row in numbers):
-            raise KeyError(min(missing))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StudyError(
-            f"{path} is no file of scores; `search evaluate STUDY N --tasks TASK -o FILE.json` makes one"
-        ) from error
-    return model, label, numbers
 
 
 def summarize_evaluations(scores: pl.DataFrame) -> pl.DataFrame:

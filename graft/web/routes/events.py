@@ -17,7 +17,6 @@ from graft.web.security.refusals import RefusalError
 from graft.web.sparing import Sparing
 from spaces.errors import StorageError, StudyError
 from storage.databases.database import study_topic
-from storage.frames import Reader
 
 router = APIRouter(tags=["events"])
 
@@ -81,8 +80,14 @@ async def send_events(
             if change is not None:
                 _forget_answers(request)
                 yield ServerSentEvent(event="change", data=change, id=str(follower.cursor), retry=_RETRY)
-            if change is None or not change.more:
-                await _wait(reader, bell)
+            if change is not None and change.more:
+                continue
+            if bell is None:
+                await anyio.sleep(_SECONDS)
+                continue
+            with anyio.move_on_after(_SECONDS):
+                await anyio.wait_readable(bell)
+            await anyio.to_thread.run_sync(reader.hush)
 
 
 def _forget_answers(request: Request) -> None:
@@ -90,12 +95,3 @@ def _forget_answers(request: Request) -> None:
     sparing: Sparing | None = request.app.state.sparing
     if sparing:
         sparing.answers.forget()
-
-
-async def _wait(reader: Reader, bell: int | None) -> None:
-    if bell is None:
-        await anyio.sleep(_SECONDS)
-        return
-    with anyio.move_on_after(_SECONDS):
-        await anyio.wait_readable(bell)
-    await anyio.to_thread.run_sync(reader.hush)

@@ -222,6 +222,10 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
     trial, sample = found.trial.root, read_sample(stored)
     maximize = stored.row["direction"] == "maximize"
     best = sample.trials.sort("objective", descending=maximize).head(1)
+    others, own, rank = sample.trials["objective"].drop_nulls(), trial["objective"], ""
+    if own is not None and others.n_unique() > 1:
+        worse = (others < own if maximize else others > own).sum()
+        rank = f"better than {100 * worse / others.len():.0f} % of the trials"
     notes = stored.trial_notes().filter(number=number)
     said = next(notes.iter_rows(named=True), {"starred": False, "tags": "", "note": ""})
     return render(
@@ -238,7 +242,7 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
         charts=list(_draw_metrics(found)),
         best=best["number"].item() if best.height else None,
         sample_note=sample.note,
-        rank=_rank(sample.trials["objective"], trial["objective"], maximize=maximize),
+        rank=rank,
         params=_list_params(trial["params"], sample.trials, best),
         config=yaml.safe_dump(found.config, sort_keys=True, allow_unicode=True),
     )
@@ -260,15 +264,6 @@ def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataF
             place = "all alike"
         rows.append({"path": path, "differs": differs, "value": cell(value), "best": cell(of_best), "place": place})
     return sorted(rows, key=lambda row: not row["differs"])
-
-
-def _rank(others: pl.Series, value: float | None, *, maximize: bool) -> str:
-    """Return in words how many trials an objective is better than; empty if all are alike."""
-    known = others.drop_nulls()
-    if value is None or known.n_unique() < 2:
-        return ""
-    worse = (known < value if maximize else known > value).sum()
-    return f"better than {100 * worse / known.len():.0f} % of the trials"
 
 
 def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:

@@ -70,12 +70,19 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
+        read: list[Message] = []
+
+        async def receive_again() -> Message:
+            """Give the body that was already read, and then what the client sends."""
+            return read.pop() if read else await receive()
+
         try:
             body = await self._check(scope, receive)
+            read.append({"type": "http.request", "body": body, "more_body": False})
             # A stream is open for minutes, and counted by itself.
             is_stream = scope["path"].endswith("/events")
             async with nullcontext() if is_stream else self._turns.turn(name_client(scope)):
-                await self._app(scope, _replay(body, receive), send_with_headers)
+                await self._app(scope, receive_again, send_with_headers)
         except RefusalError as refusal:
             await answer(refusal, scope)(scope, receive, send_with_headers)
 
@@ -83,15 +90,31 @@ class Guard:
         """Return the body of a request that passes; raises RefusalError."""
         headers = Headers(scope=scope)
         state = scope.setdefault("state", {})
-        _check_host(headers, self._settings.hosts)
-        _check_origin(scope["method"], headers)
+        # The server must be called by one of its names, and not by none or several.
+        given = headers.getlist("host")
+        host = given[0] if len(given) == 1 else ""
+        name, colon, port = host.rpartition(":")  # of [::1]:8000 the port, of [::1] none
+        name = (name if colon and port.isdecimal() else host).lower()
+        if name not in self._settings.hosts:
+            raise RefusalError(421, f"this server is not called {name[:60]!r}; --allow-host adds a name")
+        # What a page of another site asks for is refused, except for following a link to here.
+        method, origin = scope["method"], headers.get("origin")
+        if origin is not None:
+            asking = None  # what is no URL
+            with suppress(ValueError):
+                asking = urlsplit(origin).netloc.lower()
+            if asking != headers["host"].lower():
+                raise RefusalError(403, "a request of a page from another origin")
+        follows = method in _READING and headers.get("sec-fetch-mode") == "navigate"
+        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not follows:
+            raise RefusalError(403, "a request of a page from another site")
         wait = self._rates.take(name_address(scope))
         if wait:
             again = {"Retry-After": str(int(wait) + 1)}
             raise RefusalError(429, "too many requests; wait a little", again)
         state["holder"] = await self._authenticate(scope["path"], headers)
         state["token"] = state["holder"] and state["holder"].name
-        return await self._read_body(scope["method"], headers, receive)
+        return await self._read_body(method, headers, receive)
 
     async def _authenticate(self, path: str, headers: Headers) -> Holder | None:
         if not self._settings.needs_token:
@@ -215,37 +238,3 @@ def name_client(scope: Scope) -> str:
     """Return the person for whom a request is made, as `token NAME`; without tokens the address."""
     holder: Holder | None = scope["state"]["holder"]
     return f"token {holder.name}" if holder and holder.digest else name_address(scope)
-
-
-def _check_host(headers: Headers, hosts: frozenset[str]) -> None:
-    """Refuse a request that calls the server by a foreign name, or by none or several."""
-    given = headers.getlist("host")
-    host = given[0] if len(given) == 1 else ""
-    name, colon, port = host.rpartition(":")  # of [::1]:8000 the port, of [::1] none
-    name = (name if colon and port.isdecimal() else host).lower()
-    if name not in hosts:
-        raise RefusalError(421, f"this server is not called {name[:60]!r}; --allow-host adds a name")
-
-
-def _check_origin(method: str, headers: Headers) -> None:
-    """Refuse what a page of another site asks for; only to follow a link from there is allowed."""
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-    if origin is not None:
-        asking = None  # what is no URL
-        with suppress(ValueError):
-            asking = urlsplit(origin).netloc.lower()
-        if asking != headers["host"].lower():
-            raise RefusalError(403, "a request of a page from another origin")
-    follows = method in _READING and headers.get("sec-fetch-mode") == "navigate"
-    if site not in ("same-origin", "none") and not follows:
-        raise RefusalError(403, "a request of a page from another site")
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a receiver that gives the body already read, and then what the client sends."""
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def next_message() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return next_message

@@ -44,7 +44,13 @@ class GraftForCausalLM(PreTrainedModel, GenerationMixin):
             raise ValueError(f"{input_ids.shape[1]} tokens are more than the {longest} positions that were learned")
         is_padded = attention_mask is not None and attention_mask.ndim == 2
         if is_padded and not attention_mask[:, 0].all():
-            logits = self._without_padding_before(input_ids, attention_mask)
+            # Each sequence is moved to the start, where it sees no padding, and its logits back.
+            length = input_ids.shape[1]
+            before = attention_mask.argmax(-1, keepdim=True)
+            place = torch.arange(length, device=input_ids.device)
+            logits = self._logits(input_ids.gather(1, (place + before).clamp(max=length - 1)))
+            back = (place - before).clamp(min=0)[..., None].expand(-1, -1, logits.shape[-1])
+            logits = logits.gather(1, back)
         else:
             logits = self._logits(input_ids)
         loss = None
@@ -65,15 +71,6 @@ class GraftForCausalLM(PreTrainedModel, GenerationMixin):
         logits = self.plan.outputs(self._parameters_by_name(), {"inputs": tokens}, {})
         unknown = logits.new_full((*logits.shape[:-1], 1), UNREACHED)
         return torch.cat([logits, unknown], -1)[..., self.own_tokens]
-
-    def _without_padding_before(self, input_ids, attention_mask):
-        """Return the logits of each sequence moved to the start, where it sees no padding."""
-        length = input_ids.shape[1]
-        before = attention_mask.argmax(-1, keepdim=True)
-        place = torch.arange(length, device=input_ids.device)
-        logits = self._logits(input_ids.gather(1, (place + before).clamp(max=length - 1)))
-        back = (place - before).clamp(min=0)[..., None].expand(-1, -1, logits.shape[-1])
-        return logits.gather(1, back)
 
     def _parameters_by_name(self):
         return dict(self.network.named_parameters())
