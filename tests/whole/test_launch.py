@@ -85,8 +85,8 @@ def test_a_second_interruption_leaves_at_once(tmp_path: Path):
         wait_until(lambda: counts(url).get("running", 0) > 0)
         assert process.stderr
         process.send_signal(signal.SIGINT)
-        while "once more to leave at once" not in process.stderr.readline():
-            pass
+        told = iter(process.stderr.readline, "")
+        assert any("press Ctrl-C again to leave at once" in line for line in told)
         process.send_signal(signal.SIGINT)
         assert ended(process, 130)[-1].startswith("left at once; ")
 
