@@ -4,14 +4,14 @@
     python -m benchmarks.launched collect --database URL      # docs/experiments/launches.parquet
     python -m benchmarks.launched report --table TABLE
 
-Fixed before the first of them was trained: six tasks, drawn by chance (`random.Random(0)`) from the eleven of the table
-on which the design of `learned` was not chosen; eight seeds; 64 trials; one worker on a CPU, which trains one or two
-trials side by side, since each has a structure of its own. `train` learns the prior of a task from the table without
-that task, once, beside the database. The space is that of `benchmarks.learned`.
+Fixed before the first of them was trained: six tasks, drawn by chance (`random.Random(0)`) from the eleven of the
+table on which the design of `learned` was not chosen; eight seeds; 64 trials; one worker on a CPU, which trains one
+or two trials side by side, since each has a structure of its own. `train` learns the prior of a task from the table
+without that task, once, in the folder `--priors`. The space is that of `benchmarks.learned`.
 
-Random search and random search with ASHA are not launched: the table's own trials of the task with AdamW and a linear
-schedule, which were trained with draws from the same space, are taken one after another, in orders by chance. The level
-is the median, over other orders, of the best of 64 of them.
+Random search and random search with ASHA are not launched: the table's own trials of the task with AdamW and a
+linear schedule, which were trained with draws from the same space, are taken one after another, in orders by chance.
+The level is the median, over other orders, of the best of 64 of them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def collect(database: str) -> pl.DataFrame:
 
 
 def random_searches(curves: Curves, level: float, *, stops: bool) -> pl.DataFrame:
-    """Return the seed, trials and steps to the level, and the best of 64, of random searches, one trial at a time."""
+    """Search at random, one trial at a time: return seed, trials and steps to the level, and the best of 64."""
     rows = list[dict[str, float]]()
     for seed in range(ORDERS):
         policy, made, ends = Asha(ETA) if stops else Full(), 0, list[float]()

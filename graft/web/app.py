@@ -52,9 +52,8 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for sta
 def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) -> Guard:
     """Return the application of one database, for any ASGI server; it reads when first asked.
 
-    `trains` tells whether studies train beside it now. While they do, all answers together take at
-    most `settings.processor` of a core.
-    Raises StorageError for what is no URL of a database.
+    `trains` tells whether studies train beside it now; while they do, answers take no more than
+    `settings.processor` cores. Raises StorageError for what is no URL of a database.
     """
     find_database(settings.database)
     app = FastAPI(
