@@ -127,15 +127,7 @@ class _SpaceReader:
         trial = self._read_values("trial")  # after the group's, which it may use
         present = [key for key in self._sections if key in (*_PLUGINS, "training")]
         left_out = [key for key in _DEFAULTS if key not in present]
-        sections: dict[str, Formula] = {}
-        for key in (*present, *left_out):
-            context = Context(declarations=self._declarations, path=key, block="trial")
-            node = self._sections.get(key) or Node.of_word(_DEFAULTS[key], self._root)
-            if key == "training":
-                fields = read_mapping(node, key)
-                sections[key] = read_record(node, fields, Training, key, context)
-            else:
-                sections[key] = read_plugin(node, self._families[key], context)
+        sections = {key: self._read_section(key) for key in (*present, *left_out)}
         context = Context(declarations=self._declarations, path="search", block=None)
         search = read_search(self._sections["search"], self._families, context)
         says_pad_shapes = "pad_shapes" in read_mapping(self._sections["training"], "training")
@@ -152,6 +144,13 @@ class _SpaceReader:
             drawn_sizes=tuple(sizes),
             program=Program(group, trial, sections, decides_padding),
         )
+
+    def _read_section(self, key: str) -> Formula:
+        context = Context(declarations=self._declarations, path=key, block="trial")
+        node = self._sections.get(key) or Node.of_word(_DEFAULTS[key], self._root)
+        if key == "training":
+            return read_record(node, read_mapping(node, key), Training, key, context)
+        return read_plugin(node, self._families[key], context)
 
     def _read_values(self, block: Block) -> Mapping[str, Formula]:
         """Return the formulas of a block's named values, each after those it depends on."""

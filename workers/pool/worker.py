@@ -152,9 +152,8 @@ class Worker:
         holds: tuple[TrialStart, ...] = ()
         snapshot, seconds = None, 0.0
         if self.lanes:
-            # In one turn, because other workers may train these lanes between turns: an offer goes
-            # with all reports up to its checkpoints, and a trial that it does not hold has sent its
-            # last report, or was dropped for want of memory.
+            # In one turn, as others may train these lanes between turns: an offer goes with all reports up to
+            # its checkpoints; a trial that it does not hold has sent its last, or was dropped for memory.
             with self.study_device.turns.briefly():
                 self._max_width = self._find_width(self._sample)
                 if saves:
