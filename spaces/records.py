@@ -239,7 +239,7 @@ class Offer:
     steps: int = 0
     """Optimizer steps since the worker's last offer, summed over lanes."""
     room: int = 0
-    """What `steps` would be if no lane had been free; `steps / room` is lane utilisation."""
+    """The number that `steps` would be if no lane had been free: `steps / room` is lane utilisation."""
     holds: tuple[TrialStart, ...] = ()
     """The trials that it trains now; others that it was given and that did not end are requeued."""
     log: str = ""

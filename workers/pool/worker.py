@@ -91,7 +91,7 @@ class Worker:
     _timer: CheckpointTimer = field(init=False)
     """Says when the next checkpoint is due."""
     _counts: tuple[int, int] = field(init=False, default=(0, 0))
-    """Model-steps made, and those of the free lanes besides, that the next offer reports."""
+    """The `steps` and the `room` of the next `Offer`, so far."""
 
     def __post_init__(self) -> None:
         self._max_width = self.width

@@ -49,7 +49,7 @@ class Transfer:
 
     @cached_property
     def shading(self) -> Shading:
-        """By unit the limits of the colour scale, and the decimals of numbers."""
+        """The limits of the colour scale and the decimals of numbers, for each unit."""
         return Shading.of(self.matrix.cells)
 
     @cached_property
