@@ -16,7 +16,7 @@ from tests.support.native_layered import AFFINE, COMPLEMENT, LANGUAGE, MASKED, R
 from tests.support.trials import config, trial
 from workers.engine.checkpoints import Archive
 from workers.engine.pack import Pack
-from workers.engine.pack.lane_data import draw_training_batch
+from workers.engine.pack.lane_data import draw_training_batches
 from workers.engine.step import NativeStep
 from workers.numerics import native
 from workers.training.recipe import Recipe
@@ -147,7 +147,7 @@ def test_free_lanes_at_the_end_are_left_out_of_the_gradient(family: str) -> None
     pack = Pack(one, width=3)
     pack.fill([one, other])
     step, tensors, lanes = pack._step, pack._tensors, pack.lanes  # pyright: ignore[reportPrivateUsage]
-    batch = draw_training_batch(Recipe.of(one.config), lanes, tensors)
+    [batch] = draw_training_batches(Recipe.of(one.config), lanes, tensors)
     whole = step(tensors.knobs, tensors.seeds, tensors.state, batch)
     tensors.state.parameters[1:] = torch.nan
     alone = step(tensors.knobs, tensors.seeds, tensors.state, batch, 1)

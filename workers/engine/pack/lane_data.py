@@ -20,19 +20,28 @@ Rows = slice | Tensor
 """The indices of some lanes."""
 
 
-def draw_training_batch(recipe: Recipe, lanes: Sequence[LaneTrial | None], tensors: LaneTensors) -> Batch:
-    """Draw [L, N, ...] for the next step of these lanes; the pack's trials share `recipe`."""
+def draw_training_batches(
+    recipe: Recipe, lanes: Sequence[LaneTrial | None], tensors: LaneTensors, steps: int = 1
+) -> list[Batch]:
+    """Draw the batches [L, N, ...] of the next steps of these lanes; the pack's trials share `recipe`.
+
+    A lane's batch is a function of its task, knobs, seed and step. So further steps are drawn as if
+    they were further lanes, and those of a narrow pack take hardly longer together than one.
+    """
+    knobs = {path: own for path, own in tensors.knobs.items() if path.startswith(("task.", "learning."))}
+    seeds, at = tensors.seeds, tensors.state.step
+    if steps > 1:
+        knobs = {path: own.repeat(steps) for path, own in knobs.items()}
+        seeds, at = seeds.repeat(steps), (at + torch.arange(steps, device=at.device)[:, None]).flatten()
 
     def draw(task: Task, rows: Rows) -> Batch:
-        if isinstance(rows, slice) and task is recipe.task:
-            bound = tensors.bind(recipe)
-            return bound.learning.training(bound.task, tensors.seeds, recipe.training.batch, tensors.state.step)
-        knobs = {path: values[rows] for path, values in tensors.knobs.items()}
-        learning = plugins.bind(recipe.learning, knobs, "learning")
-        task = plugins.bind(task, knobs, "task")
-        return learning.training(task, tensors.seeds[rows], recipe.training.batch, tensors.state.step[rows])
+        own = {path: values[rows] for path, values in knobs.items()}
+        learning, task = plugins.bind(recipe.learning, own, "learning"), plugins.bind(task, own, "task")
+        return learning.training(task, seeds[rows], recipe.training.batch, at[rows])
 
-    return _draw_by_task(recipe, lanes, tensors, draw)
+    drawn = _draw_by_task(recipe, [*lanes] * steps, tensors, draw)
+    chunks = {name: tensor.chunk(steps) for name, tensor in drawn.items()}
+    return [{name: chunk[step] for name, chunk in chunks.items()} for step in range(steps)]
 
 
 def draw_evaluation_sets(

@@ -28,7 +28,6 @@ class LaneTensors:
     """int64 [L], the seeds of the sets that the lanes' trials are evaluated on."""
     state: State
     """The state, each tensor with a first axis [L]."""
-    _bound: Recipe | None = None
 
     @classmethod
     def of_copies(cls, trial: Trial, recipe: Recipe, layout: Layout, width: int, device: torch.device) -> LaneTensors:
@@ -52,12 +51,6 @@ class LaneTensors:
         knobs = {path: values[index] for path, values in self.knobs.items()}
         seeds, others = self.seeds[index], self.evaluation_seeds[index]
         return LaneTensors(knobs=knobs, seeds=seeds, evaluation_seeds=others, state=state)
-
-    def bind(self, recipe: Recipe) -> Recipe:
-        """Return the recipe of all lanes with their knobs, which `assign` changes in it, too."""
-        if self._bound is None:
-            self._bound = recipe.bind(self.knobs)
-        return self._bound
 
     def assign(self, index: int, trial: Trial | Ancestor, recipe: Recipe) -> None:
         """Give a lane the knobs and seeds of a trial, whose recipe this is; its state stays."""

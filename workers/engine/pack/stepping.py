@@ -21,9 +21,10 @@ from torch import Tensor
 
 from spaces import plugins
 from spaces.messages import shorten
+from workers.data.tasks import Batch
 from workers.engine.fused.step import FusedStep
 from workers.engine.machine.side_by_side import CAPTURING
-from workers.engine.pack.lane_data import draw_training_batch
+from workers.engine.pack.lane_data import draw_training_batches
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.lanes import LaneTrial
 from workers.engine.step import Step, TracedStep
@@ -34,6 +35,8 @@ WARM_UP_STEPS = 2
 """Steps before a capture: the first records operations and loads libraries, which none can."""
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6
 """Tolerances of the two ways: they start the same kernels, a few of which add in any order."""
+_AHEAD_BYTES = 1 << 20
+"""Bytes of batches that a CPU draws together, if they are of more than one step: what a core's cache may hold."""
 _LOG = logging.getLogger(__name__)
 _TOLD: set[str] = set()
 """Reasons for which packs of this process have gone on without a graph."""
@@ -81,22 +84,30 @@ def graph_of(device: torch.device) -> Graph | None:
 
 @final
 class StartedSteps:
-    """Each operation of a step is started by the processor."""
+    """Each operation of a step is started by the processor; on a CPU batches of narrow packs are drawn together."""
 
     def __init__(self, recipe: Recipe, step: Step) -> None:
         self.recipe = recipe
         self._step = step
 
     def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
+        batches = list[Batch]()
+        """The batches of the next steps, in reverse."""
+        together = 1
+
         def advance(most: int) -> int:
-            tensors.state = self.next_state(lanes, tensors)
+            nonlocal together
+            if not batches:
+                batches.extend(reversed(draw_training_batches(self.recipe, lanes, tensors, min(together, most))))
+                if tensors.seeds.device.type == "cpu":
+                    together = max(1, _AHEAD_BYTES // sum(one.nbytes for one in batches[0].values()))
+            tensors.state = self.next_state(lanes, tensors, batches.pop())
             return 1
 
         return advance
 
-    def next_state(self, lanes: Lanes, tensors: LaneTensors) -> State:
+    def next_state(self, lanes: Lanes, tensors: LaneTensors, batch: Batch) -> State:
         """Return the state after a step (`Step.__call__`), before it is in the tensors."""
-        batch = draw_training_batch(self.recipe, lanes, tensors)
         used = max((index + 1 for index, running in enumerate(lanes) if running), default=0)
         return self._step(tensors.knobs, tensors.seeds, tensors.state, batch, used if 0 < used < len(lanes) else None)
 
@@ -153,7 +164,8 @@ class GraphedSteps:
             return 1
 
         def act() -> None:
-            _write(tensors.state, self._starting.next_state(lanes, tensors))
+            [batch] = draw_training_batches(self._starting.recipe, lanes, tensors)
+            _write(tensors.state, self._starting.next_state(lanes, tensors, batch))
 
         return advance
 

@@ -15,7 +15,7 @@ import torch
 
 from spaces.records import Trial
 from workers.engine.fused.plan import Limits
-from workers.engine.pack.lane_data import draw_training_batch
+from workers.engine.pack.lane_data import draw_training_batches
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.speed.operations import Kernel, KernelList
 from workers.engine.speed.widths import FREE_SHARE, WIDEST, next_width
@@ -130,7 +130,7 @@ def count_step(trial: Trial, lanes: int) -> StepCost:
     tensors = LaneTensors.of_copies(trial, recipe, layout_of(recipe, device), lanes, device)
 
     def arguments() -> tuple[Any, ...]:
-        batch = dict(draw_training_batch(recipe, [None] * lanes, tensors))
+        [batch] = draw_training_batches(recipe, [None] * lanes, tensors)
         return tensors.knobs, tensors.seeds, tensors.state, batch
 
     advance = step.unscripted(*arguments())
