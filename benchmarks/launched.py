@@ -1,7 +1,7 @@
 """Launches that train, with `learned` and with TPE: `python -m benchmarks.launched train|collect|report`.
 
     python -m benchmarks.launched train --table TABLE --database URL [--tasks some,haystack] [--seeds 8]
-    python -m benchmarks.launched collect --database URL      # docs/experiments/launches.parquet
+    python -m benchmarks.launched collect --database URL...   # docs/experiments/launches.parquet
     python -m benchmarks.launched report --table TABLE
 
 Fixed before the first of them was trained: six tasks, drawn by chance (`random.Random(0)`) from the eleven of the
@@ -73,17 +73,20 @@ def train(table: TrialTable, database: str, priors: Path, tasks: Sequence[str], 
         graft.launch(graft.Space(content), database=database, run=run)
 
 
-def collect(database: str) -> pl.DataFrame:
-    """Return the trials of all finished launches in the order in which they ended.
+def collect(databases: Sequence[str]) -> pl.DataFrame:
+    """Return the trials of all finished launches of these databases in the order in which they ended.
 
     Columns: task, search, seed, number, state, objective, steps, and `made`, the model-steps of all trials of the
     search that had begun when this one ended, each counted whole.
     """
-    stored, found = graft.open(database), list[pl.DataFrame]()
+    stored, found = [graft.open(database) for database in databases], list[pl.DataFrame]()
     for one in launches(TASKS, SEEDS):
-        if one.study not in stored or stored[one.study].status().state != "finished":
+        finished = (own[one.study] for own in stored if one.study in own)
+        studies = [own[one.study] for own in stored if one.study in own]
+        finished = [study for study in studies if study.status().state == "finished"]
+        if not finished:
             continue
-        trials = stored[one.study].trials().sort("ended")
+        trials = finished[0].trials().sort("ended")
         begun = trials.select(pl.col("started_at").sort(), before=pl.col("steps").sort_by("started_at").cum_sum())
         ends = trials.join_asof(begun, left_on="finished_at", right_on="started_at", check_sortedness=False)
         found.append(
@@ -165,11 +168,11 @@ def main() -> None:
     """Do what the command says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("train", "collect"):
-        commands.add_parser(name).add_argument("--database", required=True)
-    for name in ("train", "report"):
-        (commands.choices.get(name) or commands.add_parser(name)).add_argument("--table", type=Path, required=True)
-    command = commands.choices["train"]
+    commands.add_parser("collect").add_argument("--database", nargs="+", required=True)
+    commands.add_parser("report").add_argument("--table", type=Path, required=True)
+    command = commands.add_parser("train")
+    command.add_argument("--table", type=Path, required=True)
+    command.add_argument("--database", required=True)
     command.add_argument("--priors", type=Path, default=Path("priors"))
     command.add_argument("--tasks", type=words_of(TASKS), default=list(TASKS))
     command.add_argument("--seeds", type=int, default=SEEDS)

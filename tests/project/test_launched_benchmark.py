@@ -70,7 +70,8 @@ def test_launches_are_trained_kept_in_the_order_of_their_ends_and_measured(
     monkeypatch.setattr(launched, "write_prior", lambda _, path: path.touch())
     launched.train(no_table, str(tmp_path / "one.db"), tmp_path / "priors", ["some"], 1)
     launched.train(no_table, str(tmp_path / "one.db"), tmp_path / "priors", ["some"], 1)  # nothing is left
-    kept = launched.collect(str(tmp_path / "one.db"))
+    launched.train(no_table, str(tmp_path / "two.db"), tmp_path / "priors", [], 1)
+    kept = launched.collect([str(tmp_path / f"{name}.db") for name in ("two", "one")])
     assert kept.columns == ["task", "search", "seed", "number", "state", "objective", "steps", "made"]
     assert kept["made"].to_list() == [4, 8, 12]
 

@@ -214,6 +214,34 @@ def test_native_evaluation_is_the_traced_one(
             assert own.value == pytest.approx(other.value, rel=1e-10 if dtype == "float64" else 1e-5, abs=1e-12)
 
 
+def test_copies_that_fill_up_the_lanes_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three trials that are due together are evaluated as four lanes, for the recording of the metrics."""
+    trials = [trial(number, config()) for number in range(3)]
+    pack, computed = Pack(trials[0], width=6), list[int]()
+    native_evaluation = evaluation.NativeEvaluation.__call__
+
+    def note(
+        self: evaluation.NativeEvaluation, knobs: Batch, flat: Tensor, batch: Batch, used: int
+    ) -> dict[str, Tensor]:
+        outputs = self._outputs  # pyright: ignore[reportPrivateUsage]
+
+        def note_lanes(*arguments: Any) -> Tensor:
+            computed.append(len(arguments[2]))
+            return outputs(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(self, "_outputs", note_lanes)
+            found = native_evaluation(self, knobs, flat, batch, used)
+        assert {len(values) for values in found.values()} == {4}
+        assert all(torch.equal(values[3], values[0]) for values in found.values())
+        return found
+
+    monkeypatch.setattr(evaluation.NativeEvaluation, "__call__", note)
+    pack.fill(trials)
+    assert len(pack.train(10)) == 3
+    assert set(computed) == {3}
+
+
 @pytest.mark.parametrize(
     ("model", "training", "said"),
     [

@@ -46,8 +46,11 @@ def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | Non
     return find_native_obstacle(recipe.model.evaluations()[label], recipe.task, recipe.dtype, device)
 
 
-EvaluateLanes = Callable[[Batch, Tensor, Batch], dict[str, Tensor]]
-"""Takes knobs, parameters [L, P] and sets [L, N, ...]; returns metric -> values [L, N]."""
+EvaluateLanes = Callable[[Batch, Tensor, Batch, int], dict[str, Tensor]]
+"""Takes knobs, parameters [L, P], sets [L, N, ...] and the number of lanes before copies of the first.
+
+Returns metric -> values [L, N].
+"""
 
 
 @final
@@ -60,9 +63,12 @@ class NativeEvaluation:
         stacked = vmap(lambda knobs, outputs, batch: plugins.bind(task, knobs, "task").metrics(outputs, batch))
         self._metrics = Traced(("metrics", metrics_key(recipe), str(device)), stacked)
 
-    def __call__(self, knobs: Batch, flat: Tensor, batch: Batch, /) -> dict[str, Tensor]:
-        recipe = self._recipe.bind(knobs)
-        outputs = self._outputs(recipe.model.evaluations()[self._label], recipe.task, flat, batch)
+    def __call__(self, knobs: Batch, flat: Tensor, batch: Batch, used: int, /) -> dict[str, Tensor]:
+        recipe = self._recipe.bind({path: values[:used] for path, values in knobs.items()})
+        model, whole = recipe.model.evaluations()[self._label], len(flat)
+        outputs = self._outputs(model, recipe.task, flat[:used], {name: one[:used] for name, one in batch.items()})
+        if used < whole:  # the recording of the metrics is of all lanes
+            outputs = torch.cat([outputs, outputs[:1].expand(whole - used, *outputs.shape[1:])])
         own = {path: values for path, values in knobs.items() if path.startswith("task.")}
         return self._metrics(own, outputs, batch)
 
@@ -92,15 +98,19 @@ class Evaluation:
             bound = recipe.bind(knobs)
             return evaluate(bound, self._layout, bound.model.evaluations()[label], flat, batch)
 
-        return Traced(("evaluate", label, key, str(device)), vmap(evaluate_one))
+        traced = Traced(("evaluate", label, key, str(device)), vmap(evaluate_one))
+        return lambda knobs, flat, batch, _: traced(knobs, flat, batch)
 
-    def metrics(self, tensors: LaneTensors, sets: Mapping[str, Batch]) -> list[tuple[Metric, ...]]:
-        """Return metrics of each lane on its sets, by condition; the validation set has none."""
-        found: list[list[Metric]] = [[] for _ in tensors.seeds]
+    def metrics(self, tensors: LaneTensors, sets: Mapping[str, Batch], used: int) -> list[tuple[Metric, ...]]:
+        """Return metrics of the first `used` lanes on their sets, by condition; the validation set has none.
+
+        The other lanes are copies of the first, with its sets.
+        """
+        found: list[list[Metric]] = [[] for _ in range(used)]
         for variant, flat in self.variants(tensors):
             for (condition, whole), (label, evaluated) in itertools.product(sets.items(), self._evaluations.items()):
                 where = " ".join(filter(None, (condition, label, variant.condition)))
-                for metrics, means in zip(found, self._means(evaluated, tensors.knobs, flat, whole), strict=True):
+                for metrics, means in zip(found, self._means(evaluated, tensors.knobs, flat, whole, used), strict=True):
                     metrics += (Metric(name, variant.name, where, one) for name, one in means.items())
         return [tuple(metrics) for metrics in found]
 
@@ -110,8 +120,10 @@ class Evaluation:
         for index, variant in enumerate(self._recipe.averaging.variants):
             yield variant, self._average(tensors.knobs, tensors.state, torch.tensor(index, device=self._device))
 
-    def _means(self, evaluated: EvaluateLanes, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
-        """Return each lane's metrics of a set: the task's summary of means over sequences."""
+    def _means(
+        self, evaluated: EvaluateLanes, knobs: Batch, flat: Tensor, whole: Batch, used: int
+    ) -> list[Mapping[str, float]]:
+        """Return the metrics of each lane in use on a set: the task's summary of means over sequences."""
         count, length = whole["inputs"].shape[1:3]
         # Chunks need no more memory than a training batch, or longer inputs would exhaust it in a
         # pack of the right width. Groups of sequences that belong together stay in one chunk.
@@ -121,8 +133,8 @@ class Evaluation:
         sums: dict[str, Tensor] = {}
         for start in range(0, count, size):
             chunk = {name: one[:, start : start + size].contiguous() for name, one in whole.items()}
-            for name, values in evaluated(knobs, flat, chunk).items():
+            for name, values in evaluated(knobs, flat, chunk, used).items():
                 sums[name] = sums.get(name, 0) + values.double().sum(-1)
-        columns = {name: (total / count).tolist() for name, total in sums.items()}
+        columns = {name: (total[:used] / count).tolist() for name, total in sums.items()}
         lanes = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
         return [self._recipe.task.summary(means) for means in lanes]

@@ -43,7 +43,7 @@ class Reporting:
         padded = pad_to_power_of_two(indices)
         tensors = tensors.select(padded)
         sets = draw_evaluation_sets(self._recipe, [lanes.trials[index] for index in padded], tensors, purpose)
-        return self.evaluation.metrics(tensors, sets)[: len(indices)]
+        return self.evaluation.metrics(tensors, sets, len(indices))
 
     def report_due(self, lanes: Lanes, tensors: LaneTensors, *, without: Collection[int]) -> dict[int, Report]:
         """Return lane index -> due report, validated now, without lanes that diverged."""
