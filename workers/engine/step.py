@@ -32,7 +32,17 @@ from workers.numerics.processors import instruction_set
 from workers.numerics.tracing import Traced, load_gradients
 from workers.training.cuda_update import cuda_update_of
 from workers.training.native_update import NativeUpdate, libraries_of, update_of
-from workers.training.recipe import Masks, Recipe, State, advance, apply_gradient, gradient_of, layout_of, update_key
+from workers.training.recipe import (
+    BoundRecipe,
+    Masks,
+    Recipe,
+    State,
+    advance,
+    apply_gradient,
+    gradient_of,
+    layout_of,
+    update_key,
+)
 
 USUAL_LANES = WIDTHS["cuda"]
 """Default width of a pack on a GPU; on a CPU the step does not depend on it."""
@@ -200,8 +210,7 @@ class NativeStep:
     """Loss and gradient in C++, lane by lane and in blocks; the update is native, or traced."""
 
     def __init__(self, recipe: Recipe, computed: NativeModel) -> None:
-        self._recipe = recipe
-        self._bound: tuple[Knobs, int | None, Recipe] = {}, None, recipe
+        self._bound = BoundRecipe(recipe)
         self._gradient = computed.gradient
         self._sites = len(recipe.model.dropout_sites(recipe.task, 1, recipe.task.context))
         self.kind = f"native {native.instruction_set()}"
@@ -212,21 +221,14 @@ class NativeStep:
         return self._update.seconds
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
-        if self._bound[0] is not knobs or self._bound[1] != used:  # a new trial writes into the knobs
-            self._bound = knobs, used, self._recipe.bind(_first(knobs, used))
-        _, _, recipe = self._bound
+        recipe = self._bound.of(knobs, used)
         streams = SiteStreams(seeds[:used], state.step[:used], self._sites)
-        own = state.parameters[:used], _first(batch, used)
-        gradient, loss = self._gradient(recipe.model, recipe.task, *own, streams)
+        own = {name: tensor[:used] for name, tensor in batch.items()}
+        gradient, loss = self._gradient(recipe.model, recipe.task, state.parameters[:used], own, streams)
         left_out = len(seeds) - len(loss)
         if left_out and not isinstance(self._update, NativeUpdate):
             gradient, loss = (torch.cat([one, one.new_zeros(left_out, *one.shape[1:])]) for one in (gradient, loss))
         return self._update(knobs, state, gradient, loss)
-
-
-def _first(stacked: Mapping[str, Tensor], lanes: int | None) -> dict[str, Tensor]:
-    """Return the tensors of the first so many lanes; None: of all."""
-    return {name: tensor[:lanes] for name, tensor in stacked.items()}
 
 
 def _update_of(recipe: Recipe) -> NativeUpdate | Traced:

@@ -36,7 +36,7 @@ from workers.training.optimizers._moments import TwoMoments
 from workers.training.optimizers.adam import Adam
 from workers.training.optimizers.adamw import AdamW
 from workers.training.optimizers.sgd import StochasticGradientDescent
-from workers.training.recipe import Recipe, State, apply_gradient, initial_state
+from workers.training.recipe import BoundRecipe, Recipe, State, apply_gradient, initial_state
 from workers.training.schedules import Schedule
 from workers.training.schedules.constant import Constant
 from workers.training.schedules.cosine import Cosine
@@ -140,8 +140,7 @@ class CudaUpdate:
     """The update of `workers.training.recipe.apply_gradient`, for L lanes on a GPU."""
 
     def __init__(self, recipe: Recipe, layout: Layout) -> None:
-        self._recipe = recipe
-        self._bound: tuple[dict[str, Tensor], Recipe] = {}, recipe
+        self._bound = BoundRecipe(recipe)
         optimizer, none = recipe.optimizer, layout.decays.new_empty(0)
         self._constants = [layout.decays, none if layout.learns is None else layout.learns]
         self._choices = [
@@ -153,8 +152,6 @@ class CudaUpdate:
 
     def __call__(self, knobs: dict[str, Tensor], state: State, gradient: Tensor, loss: Tensor) -> State:
         """Return the state after the update; the argument is left as it was."""
-        if self._bound[0] is not knobs:  # a trial that takes a lane writes into the knobs' tensors
-            self._bound = knobs, self._recipe.bind(knobs)
         none = gradient.new_empty(0)
         names = "first" if "first" in state.moments else "buffer"
         moments = state.moments[names], state.moments.get("second", none)
@@ -166,7 +163,7 @@ class CudaUpdate:
         lanes, total = state.parameters.shape
         averages = shadow.numel() // state.parameters.numel()
         choices = [lanes, total, averages, *self._choices]
-        stacked = torch.stack(_knobs_of(self._bound[1]))
+        stacked = torch.stack(_knobs_of(self._bound.of(knobs)))
         run_kernel(choices, stacked, self._constants, [gradient.contiguous(), loss.contiguous(), *given], made)
         parameters, first, second, average, step, loss_sum, diverged_at = made
         after = {names: first} | ({"second": second} if "second" in state.moments else {})

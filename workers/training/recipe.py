@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -116,6 +116,25 @@ class Recipe:
     @property
     def dtype(self) -> torch.dtype:
         return DTYPES[self.training.dtype]
+
+
+@final
+class BoundRecipe:
+    """A recipe with the knobs of a pack's first lanes, bound anew only for other tensors.
+
+    A trial that takes a lane writes into the knobs' tensors: what is bound has its values at once.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = self._bound = recipe
+        self._of: tuple[Mapping[str, Tensor], int | None] = {}, None
+
+    def of(self, knobs: Mapping[str, Tensor], lanes: int | None = None) -> Recipe:
+        """Return the recipe with the first so many of these knobs [L]; None: with all."""
+        if self._of[0] is not knobs or self._of[1] != lanes:
+            self._of = knobs, lanes
+            self._bound = self._recipe.bind({path: values[:lanes] for path, values in knobs.items()})
+        return self._bound
 
 
 SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")

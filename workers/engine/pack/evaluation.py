@@ -23,7 +23,7 @@ from workers.networks.gradients.native_models import find_obstacle as find_nativ
 from workers.numerics.layout import Layout
 from workers.numerics.tracing import Traced
 from workers.training.averaging import RAW, Variant
-from workers.training.recipe import Recipe, average, evaluate, evaluation_keys, metrics_key, update_key
+from workers.training.recipe import BoundRecipe, Recipe, average, evaluate, evaluation_keys, metrics_key, update_key
 
 LEAST_POSITIONS = 1 << 13
 """Positions evaluated together, even if a training batch has fewer, for longer inputs."""
@@ -58,13 +58,13 @@ class NativeEvaluation:
     """Outputs by the model's own code, lane by lane, and their metrics, which are traced."""
 
     def __init__(self, recipe: Recipe, label: str, computed: NativeModel, device: torch.device) -> None:
-        self._recipe, self._label, self._outputs = recipe, label, computed.outputs
+        self._bound, self._label, self._outputs = BoundRecipe(recipe), label, computed.outputs
         task = recipe.task
         stacked = vmap(lambda knobs, outputs, batch: plugins.bind(task, knobs, "task").metrics(outputs, batch))
         self._metrics = Traced(("metrics", metrics_key(recipe), str(device)), stacked)
 
     def __call__(self, knobs: Batch, flat: Tensor, batch: Batch, used: int, /) -> dict[str, Tensor]:
-        recipe = self._recipe.bind({path: values[:used] for path, values in knobs.items()})
+        recipe = self._bound.of(knobs, used)
         model, whole = recipe.model.evaluations()[self._label], len(flat)
         outputs = self._outputs(model, recipe.task, flat[:used], {name: one[:used] for name, one in batch.items()})
         if used < whole:  # the recording of the metrics is of all lanes
