@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -29,11 +30,13 @@ def variants_of(config: Mapping[str, Any]) -> list[str]:
 def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
     """Return name, variant and condition of all that a trial reports each time.
 
-    Found by an evaluation on sets of two sequences. A large model's tensors have shapes and no
-    numbers; a small one's have, as torch takes a second of processor time to get ready for shapes
-    alone.
+    Found by an evaluation on sets of two sequences, of one layer if layers are alike. A large
+    model's tensors have shapes and no numbers; a small one's have, as torch takes a second of
+    processor time to get ready for shapes alone.
     """
     recipe = Recipe.of(trial.config)
+    if not recipe.training.diagnostics:  # which may be of each layer
+        recipe = replace(recipe, model=recipe.model.sketch())
     seeds = torch.tensor([trial.seed])
     sets = evaluation_sets(recipe.task, seeds, 2)
     variants = [RAW, *recipe.averaging.variants]

@@ -211,7 +211,8 @@ def _check_variant(part: Part) -> None:
     from workers.engine.reported_metrics import variants_of
 
     wanted = part.space.search.objective.variant
-    known = dict.fromkeys(name for trial in part.trials for name in variants_of(trial.config))
+    one_of_each = {trial.structure: trial for trial in part.trials}.values()
+    known = dict.fromkeys(name for trial in one_of_each for name in variants_of(trial.config))
     if wanted not in known:
         reason = no_such("variant that trials of this averaging have", wanted, known)
         raise SpaceError(f"{part.space.name}: {part.label}search.objective: {reason}")

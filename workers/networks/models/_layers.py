@@ -210,6 +210,10 @@ class Layered(Model):
     def causal(self) -> bool:
         """True if each position sees only itself and the positions before it."""
 
+    def sketch(self) -> Model:
+        """Return the model with one layer: the others are like it."""
+        return replace(self, depth=1)
+
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
         stream, visible = self._embed(parameters, batch, keep), _visible(batch, self.causal)
         for layer in range(self.depth):
