@@ -11,7 +11,8 @@ functions. Parameters are counted without `self` and `cls`; `*` and `**` are one
 A name is a past participle if its last word ends in -ed or is in IRREGULAR (`_drawn`, `values_kept`), and its first
 word does not ask (`is_closed`). Names that are also imperatives (`read`, `set`, `cut`) are not counted.
 A private function is used once if its name stands once beyond its definition and its own body: in its module, in
-modules that import it by name, and, for a method, behind a dot in modules that import its module.
+modules that import it by name, and, for a method, behind a dot in modules that import its module. It has one caller
+if that is a call: an entry of a table (a rule of each operation), a callback and a thread's target have none.
 Comments are lines with a `#` that speaks to people: not to tools, and no rulers between sections.
 Imports: `load` are run when a module is loaded, `types` stand under TYPE_CHECKING, `call` in functions. The packages
 above an imported module are not counted as imported. A circle is a strongly connected set of modules.
@@ -305,6 +306,8 @@ class Names:
     """The same for names of several words of which the last is one."""
     private_functions: int
     used_once: Sequence[str]
+    with_one_caller: Sequence[str]
+    """Those of the private functions used once that are called there."""
     modules_of_one_name: Mapping[str, Sequence[str]]
     classes_of_one_name: Mapping[str, Sequence[str]]
     """Public class -> the modules that define it, where they are several."""
@@ -407,11 +410,19 @@ def names(modules: Sequence[Module], functions: Sequence[Function], imports: Seq
         for node in module.tree.body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
+    once = list(used_once(modules, functions, imports))
+    called = {module.name: set(_called(module.tree)) for module in modules}
+    elsewhere: dict[str, set[str]] = defaultdict(set)
+    for one in imports:
+        here = called[one.source]
+        elsewhere[one.target] |= here | {name for name, alias in one.names.items() if alias in here}
+    with_one_caller = [one for one in once if one.name in called[one.module.name] | elsewhere[one.module.name]]
     return Names(
         participles=alone,
         ending_in_participles={name: count for name, count in sorted(participles.items()) if name not in alone},
         private_functions=sum(function.is_private for function in functions),
-        used_once=[function.full_name for function in used_once(modules, functions, imports)],
+        used_once=[one.full_name for one in once],
+        with_one_caller=[one.full_name for one in with_one_caller],
         modules_of_one_name=_several(pair for pair in stems if pair[0] != "__main__"),
         classes_of_one_name=_several(classes),
     )
@@ -448,6 +459,15 @@ def used_once(
             count += sum(uses[source]["." + name] for source in {one.source for one in importing[module]})
         if count == len(same):
             yield function
+
+
+def _called(tree: ast.AST) -> Iterator[str]:
+    """Yield the name of each function, and of each method without its object, that is called."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node.func.attr
 
 
 def _uses(tree: ast.AST) -> Counter[str]:
@@ -538,6 +558,7 @@ def _totals(found: Measures) -> list[tuple[object, ...]]:
         ("functions whose last word is a participle", _share(alone + ending, one.functions)),
         ("private functions", its.private_functions),
         ("private functions used once", _share(len(its.used_once), its.private_functions)),
+        ("private functions with one caller", _share(len(its.with_one_caller), its.private_functions)),
         ("module names that occur again", len(its.modules_of_one_name)),
         ("public class names that occur again", len(its.classes_of_one_name)),
         *((f"import circles ({kind})", _circle_counts(sets)) for kind, sets in found.circles.items()),
@@ -587,7 +608,10 @@ def _lists(found: Measures) -> dict[str, list[str]]:
         ],
         "participles alone": [_joined(its.participles)],
         "participles as the last of several words": [_joined(its.ending_in_participles)],
-        "private functions used once": list(its.used_once),
+        "private functions with one caller": list(its.with_one_caller),
+        "private functions used once, and not called": [
+            name for name in its.used_once if name not in its.with_one_caller
+        ],
     }
 
 

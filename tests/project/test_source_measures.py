@@ -130,16 +130,18 @@ def test_a_participle_is_told_by_its_last_word(name: str, expected: bool) -> Non
 def test_a_private_function_is_used_once_where_one_other_place_names_it(found: Measures) -> None:
     assert found.names.private_functions == 4
     assert found.names.used_once == ["house.roof._folded", "house.wall.Brick._right"]
+    assert found.names.with_one_caller == found.names.used_once
 
 
 def test_a_helper_that_another_module_imports_is_used_there(tmp_path: Path) -> None:
     pack = tmp_path / "pack"
     pack.mkdir()
     (pack / "__init__.py").write_text("")
-    (pack / "one.py").write_text("def _a(): ...\ndef _b(): ...\ndef _c(): ...\n_c()\n")
-    (pack / "two.py").write_text("from pack.one import _a, _b as b, _c\n_a()\nb()\nb()\n_c()\n")
+    (pack / "one.py").write_text("def _a(): ...\ndef _b(): ...\ndef _c(): ...\ndef _d(): ...\n_c()\n_RULES = {1: _d}\n")
+    (pack / "two.py").write_text("from pack.one import _a as a, _b as b, _c\na()\nb()\nb()\n_c()\n")
     found = source.measured(source.read([pack]))
-    assert found.names.used_once == ["pack.one._a"]
+    assert found.names.used_once == ["pack.one._a", "pack.one._d"]
+    assert found.names.with_one_caller == ["pack.one._a"], "an entry of a table is not called"
 
 
 def test_circles_are_those_of_the_imports_that_are_followed(found: Measures) -> None:
