@@ -1,16 +1,19 @@
-"""Launches that train, with `learned` and with TPE: `python -m benchmarks.launched train|collect|report`.
+"""Launches that train, with `learned`, with TPE and at random: `python -m benchmarks.launched train|collect|report`.
 
     python -m benchmarks.launched train --table TABLE --database URL [--tasks some,haystack] [--seeds 8]
     python -m benchmarks.launched collect --database URL...   # docs/experiments/launches.parquet
-    python -m benchmarks.launched report --table TABLE
+    python -m benchmarks.launched report
 
 Fixed before the first of them was trained: six tasks, drawn by chance (`random.Random(0)`) from the eleven of the
 table on which the design of `learned` was not chosen; eight seeds; 64 trials; one worker on a CPU, which trains one
 or two trials side by side, since each has a structure of its own. `train` learns the prior of a task from the table
 without that task, once, in the folder `--priors`. The space is that of `benchmarks.learned`.
 
-Random search and random search with ASHA are not launched: the table's own trials of the task with AdamW and a
-linear schedule, which were trained with draws from the same space, are taken one after another, in orders by chance.
+Changed after 52 of these 96 launches had been looked at: random search is launched, too. Before, its trials were to
+be the table's own with AdamW and a linear schedule, but those of a task have 5 to 12 structures in all, where a search
+draws one for each trial: the random trials with which TPE begins found the level of `masked_language` at once.
+
+The random trials of a task's eight launches are taken one after another, in orders by chance, with and without ASHA.
 The level is the median, over other orders, of the best of 64 of them.
 """
 
@@ -27,15 +30,15 @@ import polars as pl
 import graft
 from benchmarks.learned import COLD, EASY, ETA, compare, content_of, ratios, report
 from benchmarks.options import words_of
-from benchmarks.stopping import Asha, Curves, Full, level_of, read_curves
-from benchmarks.table.plan import read_plan
+from benchmarks.stopping import Asha, Curves, Full, level_of
+from benchmarks.table.plan import TaskPlan, read_plan
 from graft.launching.planning.learning import sources_of_table
 from graft.launching.surrogate import TrialTable
 from search.samplers._prior import learn_prior, write_prior
 
 TASKS = ("masked_language", "some", "add_reversed", "haystack", "max_retrieval", "clrs_minimum")
 SEEDS = 8
-SAMPLERS = {"learned": "{{learned: {{prior: {prior}}}}}", "tpe": "tpe"}
+SAMPLERS = {"learned": "{{learned: {{prior: {prior}}}}}", "tpe": "tpe", "random": "random"}
 ORDERS = 256
 """Random searches, which cost nothing."""
 KEPT = Path("docs/experiments/launches.parquet")
@@ -76,10 +79,11 @@ def train(table: TrialTable, database: str, priors: Path, tasks: Sequence[str], 
 def collect(databases: Sequence[str]) -> pl.DataFrame:
     """Return the trials of all finished launches of these databases in the order in which they ended.
 
-    Columns: task, search, seed, number, state, objective, steps, and `made`, the model-steps of all trials of the
-    search that had begun when this one ended, each counted whole.
+    Columns: task, search, seed, number, state, objective, steps, `made`, the model-steps of all trials of the
+    search that had begun when this one ended, each counted whole, and `curve`, the metric of the objective at each
+    validation.
     """
-    stored, found = [graft.open(database) for database in databases], list[pl.DataFrame]()
+    stored, plan, found = [graft.open(database) for database in databases], read_plan(), list[pl.DataFrame]()
     for one in launches(TASKS, SEEDS):
         finished = (own[one.study] for own in stored if one.study in own)
         studies = [own[one.study] for own in stored if one.study in own]
@@ -89,10 +93,13 @@ def collect(databases: Sequence[str]) -> pl.DataFrame:
         trials = finished[0].trials().sort("ended")
         begun = trials.select(pl.col("started_at").sort(), before=pl.col("steps").sort_by("started_at").cum_sum())
         ends = trials.join_asof(begun, left_on="finished_at", right_on="started_at", check_sortedness=False)
+        [metric] = plan[one.task].metric.values()
+        values = finished[0].metrics().filter(name=metric, variant="raw", condition="").sort("step")
+        curves = values.group_by("number").agg(curve="value")
         found.append(
-            ends.select(
+            ends.join(curves, on="number", how="left", maintain_order="left").select(
                 pl.lit(one.task).alias("task"), pl.lit(one.search).alias("search"), pl.lit(one.seed).alias("seed"),
-                "number", "state", "objective", "steps", made="before",
+                "number", "state", "objective", "steps", made="before", curve="curve",
             )
         )  # fmt: skip
     return pl.concat(found)
@@ -125,25 +132,33 @@ def random_searches(curves: Curves, level: float, *, stops: bool) -> pl.DataFram
     return pl.DataFrame(rows)
 
 
-def measure(table: TrialTable, kept: pl.DataFrame) -> pl.DataFrame:
+def curves_of(task: TaskPlan, trials: pl.DataFrame) -> Curves:
+    """Return the curves of trials as costs, infinite from where one diverged."""
+    [direction] = task.metric
+    validations = task.plan["validations"]
+    costs = np.full((trials.height, validations), np.inf)
+    for row, values in enumerate(trials["curve"].to_list()):
+        known = np.array(values or [], float)
+        costs[row, : len(known)] = np.where(np.isfinite(known), known if direction == "minimize" else -known, np.inf)
+    return Curves(task=task.name, costs=costs, steps=task.steps // validations)
+
+
+def measure(kept: pl.DataFrame) -> pl.DataFrame:
     """Return task, search, seed, trials and steps to the level, the best of 64, and whether the task is easy."""
-    found = list[pl.DataFrame]()
-    like_launched = (pl.col("optimizer.name") == "adamw") & (pl.col("optimizer.schedule.name") == "linear")
+    found, plan = list[pl.DataFrame](), read_plan()
     for (task,), own in kept.group_by("task", maintain_order=True):
-        curves = read_curves(table, str(task))
-        curves = Curves(
-            task=curves.task,
-            costs=curves.costs[table.rows_of(str(task))[0].select(like_launched.fill_null(value=False)).to_series()],
-            steps=curves.steps,
-        )
-        level, sign = level_of(curves), table.tasks[str(task)].objective.sign
+        drawn = own.filter(search="random")
+        curves = curves_of(plan[str(task)], drawn)
+        level, sign = level_of(curves), 1 if "minimize" in plan[str(task)].metric else -1
         is_easy = float((curves.costs[:, -1] <= level).mean()) > EASY
-        print(f"{task}: level {sign * level:.4g}, of {len(curves.costs)} random trials", flush=True)
+        print(f"{task}: level {sign * level:.4g}, of {drawn.height} random trials", flush=True)
         parts = [
             random_searches(curves, level, stops=stops).with_columns(search=pl.lit(name))
             for name, stops in (("random", False), ("random + asha", True))
         ]
-        for (search, seed), trials in own.group_by("search", "seed", maintain_order=True):
+        for (search, seed), trials in own.filter(pl.col("search") != "random").group_by(
+            "search", "seed", maintain_order=True
+        ):
             costs = (sign * trials["objective"]).fill_null(np.inf).fill_nan(np.inf).to_numpy()
             good = np.minimum.accumulate(costs) <= level
             at = int(good.argmax()) if good.any() else len(costs) - 1
@@ -169,7 +184,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("collect").add_argument("--database", nargs="+", required=True)
-    commands.add_parser("report").add_argument("--table", type=Path, required=True)
+    commands.add_parser("report")
     command = commands.add_parser("train")
     command.add_argument("--table", type=Path, required=True)
     command.add_argument("--database", required=True)
@@ -185,7 +200,7 @@ def main() -> None:
             kept.write_parquet(KEPT, compression="zstd")
             print(f"{kept.height:,} trials of {kept.select('task', 'search', 'seed').n_unique()} launches in {KEPT}")
         case _:
-            found = measure(TrialTable(options.table), pl.read_parquet(KEPT))
+            found = measure(pl.read_parquet(KEPT))
             for (task,), own in found.group_by("task", maintain_order=True):
                 print(task)
                 report(own)

@@ -246,7 +246,8 @@ def ratios(found: pl.DataFrame) -> None:
             found.group_by("task", "search").agg(pl.col(column).median()).pivot("search", index="task", values=column)
         )
         for mine in ("learned", "learned + asha"):
-            for other in found["search"].unique(maintain_order=True) if mine in wide.columns else ():
+            others = found.filter(pl.col("search") != mine)["search"].unique(maintain_order=True)
+            for other in others if mine in wide.columns else ():
                 logs = np.log(wide[other].to_numpy() / wide[mine].to_numpy())
                 again = np.exp(rng.choice(logs, (2000, len(logs))).mean(axis=1))
                 low, high = np.quantile(again, [0.025, 0.975])

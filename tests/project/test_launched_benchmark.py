@@ -13,7 +13,6 @@ import pytest
 from benchmarks import launched
 from benchmarks.stopping import Curves
 from benchmarks.table.plan import read_plan
-from graft.launching.surrogate import TrialTable
 
 SMALL = {"slices": 2, "trials_of_slice": 3, "validations": 2, "validation_batch": 8}
 
@@ -63,33 +62,29 @@ def test_launches_are_trained_kept_in_the_order_of_their_ends_and_measured(
     monkeypatch.setattr(launched, "TASKS", ("some",))
     monkeypatch.setattr(launched, "SEEDS", 1)
     monkeypatch.setattr(launched, "COLD", 3)
-    monkeypatch.setattr(launched, "SAMPLERS", {"tpe": "tpe"})
     no_table: Any = object()
     monkeypatch.setattr(launched, "sources_of_table", lambda _: [])
     monkeypatch.setattr(launched, "learn_prior", list[Any])
     monkeypatch.setattr(launched, "write_prior", lambda _, path: path.touch())
-    launched.train(no_table, str(tmp_path / "one.db"), tmp_path / "priors", ["some"], 1)
-    launched.train(no_table, str(tmp_path / "one.db"), tmp_path / "priors", ["some"], 1)  # nothing is left
-    launched.train(no_table, str(tmp_path / "two.db"), tmp_path / "priors", [], 1)
-    kept = launched.collect([str(tmp_path / f"{name}.db") for name in ("two", "one")])
-    assert kept.columns == ["task", "search", "seed", "number", "state", "objective", "steps", "made"]
-    assert kept["made"].to_list() == [4, 8, 12]
+    for sampler in ("tpe", "random"):
+        monkeypatch.setattr(launched, "SAMPLERS", {sampler: sampler})
+        for _ in range(2):  # the second time nothing is left
+            launched.train(no_table, str(tmp_path / f"{sampler}.db"), tmp_path / "priors", ["some"], 1)
+    monkeypatch.setattr(launched, "SAMPLERS", {"tpe": "tpe", "random": "random"})
+    kept = launched.collect([str(tmp_path / f"{name}.db") for name in ("random", "tpe")])
+    assert kept.columns == ["task", "search", "seed", "number", "state", "objective", "steps", "made", "curve"]
+    assert kept["made"].to_list() == [4, 8, 12, 4, 8, 12]
+    assert kept["curve"].list.len().to_list() == [2] * 6
+    assert kept["curve"].list.last().equals(kept["objective"], check_names=False)
 
-    rows = [
-        {"task": "some", "slice": 0, "number": number, "state": "finished", "space": task.as_space(0).text,
-         "optimizer.name": "adamw", "optimizer.schedule.name": "linear" if number else "cosine"}
-        for number in range(100)
-    ]  # fmt: skip
-    pl.DataFrame(rows).write_parquet(tmp_path / "trials.parquet")
-    values = [
-        {"task": "some", "slice": 0, "number": number, "step": 4, "name": "balanced_accuracy", "variant": "raw",
-         "condition": "", "value": 0.001 * number if number else 1.0}
-        for number in range(100)
-    ]  # fmt: skip
-    pl.DataFrame(values).write_parquet(tmp_path / "metrics.parquet")
-    found = launched.measure(TrialTable(tmp_path), kept.with_columns(objective=pl.Series([0.01, 0.2, 0.3])))
+    # 100 random trials, one of which is as good as can be, and a search that finds as good a one at its second
+    random = pl.concat([kept.filter(search="random").head(1)] * 100).with_columns(
+        curve=pl.Series([[0.5, 1.0 if number == 17 else 0.001 * number] for number in range(100)])
+    )
+    tpe = kept.filter(search="tpe").with_columns(objective=pl.Series([0.01, 1.0, 0.3]))
+    found = launched.measure(pl.concat([random, tpe]))
     assert found["search"].unique().sort().to_list() == ["random", "random + asha", "tpe"]
     [own] = found.filter(search="tpe").to_dicts()
     assert own == {
-        "task": "some", "search": "tpe", "seed": 0, "trials": 2.0, "steps": 8.0, "best_of_64": -0.3, "is_easy": False,
+        "task": "some", "search": "tpe", "seed": 0, "trials": 2.0, "steps": 8.0, "best_of_64": -1.0, "is_easy": False,
     }  # fmt: skip
