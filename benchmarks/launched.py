@@ -85,7 +85,6 @@ def collect(databases: Sequence[str]) -> pl.DataFrame:
     """
     stored, plan, found = [graft.open(database) for database in databases], read_plan(), list[pl.DataFrame]()
     for one in launches(TASKS, SEEDS):
-        finished = (own[one.study] for own in stored if one.study in own)
         studies = [own[one.study] for own in stored if one.study in own]
         finished = [study for study in studies if study.status().state == "finished"]
         if not finished:
@@ -156,9 +155,8 @@ def measure(kept: pl.DataFrame) -> pl.DataFrame:
             random_searches(curves, level, stops=stops).with_columns(search=pl.lit(name))
             for name, stops in (("random", False), ("random + asha", True))
         ]
-        for (search, seed), trials in own.filter(pl.col("search") != "random").group_by(
-            "search", "seed", maintain_order=True
-        ):
+        launched = own.filter(pl.col("search") != "random")
+        for (search, seed), trials in launched.group_by("search", "seed", maintain_order=True):
             costs = (sign * trials["objective"]).fill_null(np.inf).fill_nan(np.inf).to_numpy()
             good = np.minimum.accumulate(costs) <= level
             at = int(good.argmax()) if good.any() else len(costs) - 1
