@@ -199,23 +199,31 @@ def _describe(error: Exception) -> str:
 
 SWITCH = "GRAFT_GENERATED"
 """The environment variable that turns generated programs off when it is 0."""
-_TRACING = ContextVar("_TRACING", default=False)
-"""True if steps are traced even if a program could be generated."""
+_TRAINED_BY = ContextVar("_TRAINED_BY", default="")
+"""The `step_kind` of the trial that is trained again, if one is."""
 
 
 @contextmanager
 def as_trained_by(step_kind: str) -> Generator[None]:
-    """Trace all steps in this context if a trial's `step_kind` says so; else choose as usual."""
-    token = _TRACING.set(step_kind.startswith("traced"))
+    """Trace all steps in this context if a trial's `step_kind` says so; else choose as usual.
+
+    An architecture that was learned by generated steps is learned by them again.
+    """
+    token = _TRAINED_BY.set(step_kind)
     try:
         yield
     finally:
-        _TRACING.reset(token)
+        _TRAINED_BY.reset(token)
+
+
+def was_trained_by(*methods: str) -> bool:
+    """Return whether a trial is trained again that such steps trained."""
+    return _TRAINED_BY.get().startswith(methods)
 
 
 def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | str:
     """Return the gradient by program, or why there is none; empty if the caller has a reason."""
-    if _TRACING.get() or os.environ.get(SWITCH) == "0":
+    if was_trained_by("traced") or os.environ.get(SWITCH) == "0":
         return ""
     if device.type != "cpu":
         return "no code is generated for a GPU"

@@ -24,7 +24,8 @@ from workers.training.learning import EvaluateModel, Learning, Loss
 from workers.training.learning._shares import draw_held_out, draw_kept
 from workers.training.optimizers import Descent, Moments, Optimizer
 
-_MODEL, _HELD_OUT = "models", "held_out"
+MODELS, HELD_OUT = "models", "held_out"
+"""Prefixes of the names of the models' weights (`models.0.`), and of the batch that teaches the form."""
 
 
 class _Layouts(NamedTuple):
@@ -98,7 +99,7 @@ class Architecture(Learning):
 
     def parameters(self, model: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
         own = {name: parameter for name, parameter in model.items() if not _is_form(parameter)}
-        found = [under(f"{_MODEL}.{number}", own) for number in range(self.models)]
+        found = [under(f"{MODELS}.{number}", own) for number in range(self.models)]
         form = {name: parameter for name, parameter in model.items() if _is_form(parameter)}
         return {name: parameter for part in (*found, form) for name, parameter in part.items()}
 
@@ -107,20 +108,20 @@ class Architecture(Learning):
         own, other = (Streams.of(seeds, Purpose.TRAINING_DATA, step, site) for site in range(2))
         wanted = self.models * batch
         if not self.held_out_one_in:
-            return task.training(own, wanted, step) | under(_HELD_OUT, task.held_out(other, batch, step))
+            return task.training(own, wanted, step) | under(HELD_OUT, task.held_out(other, batch, step))
         if task.has_documents:
             trained = task.training_part(own, wanted, self.held_out_one_in, held_out=False)
             form_batch = task.training_part(other, batch, self.held_out_one_in, held_out=True)
-            return trained | under(_HELD_OUT, form_batch)
+            return trained | under(HELD_OUT, form_batch)
         one_in = self.held_out_one_in
         trained = draw_kept(task, lambda count: task.training(own, count, step), wanted, one_in)
         held_out = draw_held_out(task, lambda count: task.held_out(other, count, step), batch, one_in)
-        return trained | under(_HELD_OUT, held_out)
+        return trained | under(HELD_OUT, held_out)
 
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
         """Return both gradients of one pass: weights' for fixed forms, forms' for fixed weights."""
-        layouts, form_batch = _layouts(layout), within(_HELD_OUT, batch)
-        trained = {name: tensor for name, tensor in batch.items() if not name.startswith(_HELD_OUT)}
+        layouts, form_batch = _layouts(layout), within(HELD_OUT, batch)
+        trained = {name: tensor for name, tensor in batch.items() if not name.startswith(HELD_OUT)}
         own = {name: tensor.unflatten(0, (self.models, -1)) for name, tensor in trained.items()}
 
         def total(weights: Tensor, form: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,7 +142,7 @@ class Architecture(Learning):
         layouts = _layouts(layout)
         weights, form = self._split(layouts, flat)
         own = vmap(lambda one: optimizer.start(one, layouts.weights))(weights)
-        return under(_MODEL, own) | under("form", self.optimizer.start(form, layouts.form))
+        return under(MODELS, own) | under("form", self.optimizer.start(form, layouts.form))
 
     def update(self, optimizer: Optimizer, layout: Layout, descent: Descent) -> tuple[Tensor, Moments]:
         """Return each model and the form after steps of optimizers of their own, each clipped."""
@@ -160,10 +161,10 @@ class Architecture(Learning):
         def descend(weights: Tensor, gradient: Tensor, moments: Moments, age: Tensor) -> tuple[Tensor, Moments]:
             return optimizer.descend(Descent(weights, gradient, moments, age, lived), layouts.weights)
 
-        weights, own = vmap(descend)(weights, of_weights, within(_MODEL, moments), ages)
+        weights, own = vmap(descend)(weights, of_weights, within(MODELS, moments), ages)
         shared = Descent(form, of_form, within("form", moments), step, steps)
         form, other = self.optimizer.descend(shared, layouts.form)
-        return torch.cat([weights.flatten(), form]), under(_MODEL, own) | under("form", other)
+        return torch.cat([weights.flatten(), form]), under(MODELS, own) | under("form", other)
 
     def resets_at(self, step: int) -> bool:
         return self.life > 0 and step > 0 and step % (self.life // self.models) == 0
@@ -176,9 +177,9 @@ class Architecture(Learning):
         weights, form = (part.clone() for part in self._split(layouts, flat))
         weights[model] = fresh
         started = optimizer.start(fresh, layouts.weights)
-        own, at = within(_MODEL, moments), (torch.tensor(model),)
+        own, at = within(MODELS, moments), (torch.tensor(model),)
         own = {name: tensor.index_put(at, started[name]) for name, tensor in own.items()}
-        return torch.cat([weights.flatten(), form]), {**moments, **under(_MODEL, own)}
+        return torch.cat([weights.flatten(), form]), {**moments, **under(MODELS, own)}
 
     def evaluate(self, layout: Layout, flat: Tensor, evaluate_model: EvaluateModel) -> dict[str, Tensor]:
         layouts = _layouts(layout)
@@ -200,5 +201,5 @@ def _is_form(parameter: Parameter) -> bool:
 def _layouts(layout: Layout) -> _Layouts:
     dtype, device = layout.decays.dtype, layout.decays.device
     form = {name: parameter for name, parameter in layout.parameters.items() if _is_form(parameter)}
-    weights = within(f"{_MODEL}.0", layout.parameters)
+    weights = within(f"{MODELS}.0", layout.parameters)
     return _Layouts(Layout.of(weights, dtype, device), Layout.of(form, dtype, device))
