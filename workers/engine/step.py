@@ -20,11 +20,12 @@ from torch.func import vmap
 
 from workers.data.tasks import Batch
 from workers.engine import fused
-from workers.engine.architecture_gradient import ArchitectureGradient
 from workers.engine.dropout_masks import SiteStreams, draw_masks, has_masks
 from workers.engine.fused.step import FusedStep
-from workers.engine.lane_programs import LaneGradient, gradient_by_program, was_trained_by
+from workers.engine.lane_programs import LaneGradient, gradient_by_program
 from workers.engine.machine.devices import WIDTHS
+from workers.engine.native_architecture import find_obstacle as find_learning_obstacle
+from workers.engine.native_architecture import learned_by
 from workers.networks.gradients.native_models import NativeModel, native_model
 from workers.networks.gradients.native_models import find_obstacle as find_native_obstacle
 from workers.numerics import native
@@ -32,8 +33,6 @@ from workers.numerics.fusion import fuses_on
 from workers.numerics.processors import instruction_set
 from workers.numerics.tracing import Traced, load_gradients
 from workers.training.cuda_update import cuda_update_of
-from workers.training.learning.architecture import Architecture
-from workers.training.learning.weights import Weights
 from workers.training.native_update import NativeUpdate, libraries_of, update_of
 from workers.training.recipe import (
     BoundRecipe,
@@ -83,7 +82,7 @@ def step_of(recipe: Recipe, structure: str, device: torch.device, lanes: int = U
     if kind == "native":
         computed = native_model(recipe.model, recipe.task, recipe.dtype, device)
         assert computed, "there is no obstacle"
-        return NativeStep(recipe, computed if recipe.learning.is_plain else ArchitectureGradient(recipe, computed))
+        return NativeStep(recipe, learned_by(recipe, computed))
     if kind == "generated":
         generated = gradient_by_program(recipe, device)
         assert not isinstance(generated, str), "there is no obstacle"
@@ -115,10 +114,8 @@ def find_obstacle(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES
     """
     if device.type == "cuda":
         return fused.find_obstacle(recipe, device, lanes)
-    if not isinstance(recipe.learning, Weights | Architecture):
-        return "the native steps learn weights and architectures alone"
-    if isinstance(recipe.learning, Architecture) and was_trained_by("generated", "traced"):
-        return "the trial was trained by another step"
+    if reason := find_learning_obstacle(recipe.learning):
+        return reason
     if recipe.training.autocast != "none":
         return "the native steps know no training.autocast"
     return find_native_obstacle(recipe.model, recipe.task, recipe.dtype, device)
@@ -214,7 +211,7 @@ class GeneratedStep:
 class NativeStep:
     """Loss and gradient in C++, lane by lane and in blocks; the update is native, or traced."""
 
-    def __init__(self, recipe: Recipe, computed: NativeModel | ArchitectureGradient) -> None:
+    def __init__(self, recipe: Recipe, computed: NativeModel) -> None:
         self._bound = BoundRecipe(recipe)
         self._gradient = computed.gradient
         self._sites = len(recipe.model.dropout_sites(recipe.task, 1, recipe.task.context))

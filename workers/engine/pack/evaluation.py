@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, final
 
 import torch
@@ -17,6 +18,8 @@ from torch.func import vmap
 from spaces import plugins
 from spaces.records import Metric
 from workers.data.tasks import Batch
+from workers.engine.native_architecture import find_obstacle as find_learning_obstacle
+from workers.engine.native_architecture import learned_by, models_of
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.networks.gradients.native_models import NativeModel, native_model
 from workers.networks.gradients.native_models import find_obstacle as find_native_obstacle
@@ -39,8 +42,8 @@ def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
 
 def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
     """Return why this evaluation of the recipe's model is traced here; None if it is native."""
-    if not recipe.learning.is_plain:
-        return "the native outputs are those of one model"
+    if reason := find_learning_obstacle(recipe.learning):
+        return reason
     if recipe.training.diagnostics:
         return "diagnostics read attention weights"
     return find_native_obstacle(recipe.model.evaluations()[label], recipe.task, recipe.dtype, device)
@@ -58,7 +61,9 @@ class NativeEvaluation:
     """Outputs by the model's own code, lane by lane, and their metrics, which are traced."""
 
     def __init__(self, recipe: Recipe, label: str, computed: NativeModel, device: torch.device) -> None:
-        self._bound, self._label, self._outputs = BoundRecipe(recipe), label, computed.outputs
+        own = replace(recipe, model=recipe.model.evaluations()[label])
+        self._bound, self._label, self._outputs = BoundRecipe(recipe), label, learned_by(own, computed).outputs
+        self._models = models_of(recipe.learning)
         task = recipe.task
         stacked = vmap(lambda knobs, outputs, batch: plugins.bind(task, knobs, "task").metrics(outputs, batch))
         self._metrics = Traced(("metrics", metrics_key(recipe), str(device)), stacked)
@@ -70,7 +75,11 @@ class NativeEvaluation:
         if used < whole:  # the recording of the metrics is of all lanes
             outputs = torch.cat([outputs, outputs[:1].expand(whole - used, *outputs.shape[1:])])
         own = {path: values for path, values in knobs.items() if path.startswith("task.")}
-        return self._metrics(own, outputs, batch)
+        if self._models == 1:
+            return self._metrics(own, outputs, batch)
+        batch = {name: one.repeat(1, self._models, *[1] * (one.dim() - 2)) for name, one in batch.items()}
+        found = self._metrics(own, outputs, batch)
+        return {name: values.unflatten(1, (self._models, -1)).mean(1) for name, values in found.items()}
 
 
 @final

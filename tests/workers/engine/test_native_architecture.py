@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.func import vmap
 
+from spaces.records import Metric
 from tests.support.alone import configuration
 from tests.support.trials import trial
 from workers.engine.lane_programs import as_trained_by
@@ -70,6 +71,23 @@ def test_the_gradient_is_torchs(name: str) -> None:
     gradient, loss = step._gradient(bound.model, bound.task, parameters, batch, ())  # pyright: ignore[reportPrivateUsage]
     torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(loss, losses, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_metrics_are_the_traced_ones(name: str) -> None:
+    """Means over the models, also of lanes that copies fill up."""
+    trials = [trial(number, configuration(**LEARNED[name])) for number in range(3)]
+    found = list[dict[int, tuple[Metric, ...]]]()
+    for kind in ("", "generated AVX2"):
+        with as_trained_by(kind):
+            pack = Pack(trials[0], width=4)
+            pack.fill(trials)
+            found.append(pack.evaluate([0, 1, 2]))
+            assert isinstance(pack._step, NativeStep) == (not kind)  # pyright: ignore[reportPrivateUsage]
+    for number, metrics in found[0].items():
+        for one, other in zip(metrics, found[1][number], strict=True):
+            assert one[:-1] == other[:-1]
+            assert one.value == pytest.approx(other.value, rel=1e-12, abs=1e-15)
 
 
 def test_what_generated_steps_learned_is_learned_by_them_again() -> None:

@@ -1,6 +1,6 @@
-"""The gradient of an architecture that is learned, by the native gradient of one of its models.
+"""An architecture that is learned, by the native gradient and outputs of one of its models.
 
-Legend: L lanes, M models, W weights of one of them, F numbers of the form; P = M W + F.
+Legend: L lanes, M models, N sequences, W weights of a model, F numbers of the form; P = M W + F.
 """
 
 from __future__ import annotations
@@ -14,24 +14,46 @@ from torch import Tensor
 
 from spaces import plugins
 from workers.data.tasks import Batch, Task
+from workers.engine.lane_programs import was_trained_by
 from workers.networks.gradients.native_models import NativeModel
 from workers.networks.gradients.plans import starts_of
 from workers.networks.models import Model
 from workers.numerics.parameters import within
 from workers.numerics.randomness import Streams
+from workers.training.learning import Learning
 from workers.training.learning.architecture import HELD_OUT, MODELS, Architecture
+from workers.training.learning.weights import Weights
 from workers.training.recipe import Recipe, layout_of
 
 Part = TypeVar("Part", Model, Task)
 
 
+def find_obstacle(learning: Learning) -> str | None:
+    """Return why what is learned here has no native gradient and outputs; None if it has."""
+    if not isinstance(learning, Weights | Architecture):
+        return "the native steps learn weights and architectures alone"
+    if isinstance(learning, Architecture) and was_trained_by("generated", "traced"):
+        return "the trial was trained by another step"
+    return None
+
+
+def models_of(learning: Learning) -> int:
+    """Return how many models of a trial train side by side."""
+    return learning.models if isinstance(learning, Architecture) else 1
+
+
+def learned_by(recipe: Recipe, computed: NativeModel) -> NativeModel:
+    """Return the gradient and the outputs of all that a trial learns, by those of its model."""
+    return computed if recipe.learning.is_plain else NativeArchitecture(recipe, computed)
+
+
 @final
-class ArchitectureGradient:
-    """Loss and gradient of `Architecture.gradient`: every model of every lane is a lane of its own.
+class NativeArchitecture:
+    """Every model of every lane is a lane of its own.
 
     A model's weights have the gradient on its own batch, and the form has the sum of the models'
-    gradients on the form's batch. The native code gives both gradients on both batches; torch's
-    own code computes as much.
+    gradients on the form's batch, as in `Architecture.gradient`. The native code gives both
+    gradients on both batches; torch's own code computes as much.
     """
 
     def __init__(self, recipe: Recipe, computed: NativeModel) -> None:
@@ -54,8 +76,7 @@ class ArchitectureGradient:
     ) -> tuple[Tensor, Tensor]:
         """Compute the gradient [L, P] and the mean loss of the models [L], as `NativeModel` does."""
         lanes = len(parameters)
-        model, task = self._of_each(self._recipe.model, model), self._of_each(self._recipe.task, task)
-        own = parameters[:, self._places].flatten(0, 1)
+        model, task, own = self._of_each(model, task, parameters)
         trained = {name: one for name, one in batch.items() if not name.startswith(HELD_OUT)}
         trained = {name: one.unflatten(1, (self._models, -1)).flatten(0, 1) for name, one in trained.items()}
         shared = {name: one.repeat_interleave(self._models, 0) for name, one in within(HELD_OUT, batch).items()}
@@ -67,7 +88,19 @@ class ArchitectureGradient:
         gradient[:, self._places[0, self._form]] = of_form[:, self._form].view(lanes, self._models, -1).sum(1)
         return gradient, loss.view(lanes, -1).mean(1)
 
-    def _of_each(self, plugin: Part, bound: Part) -> Part:
-        """Return a plug-in whose knobs are those that are bound to lanes [L], for each model of a lane [L M]."""
-        knobs = {path: value for path, value in plugins.knobs(bound) if isinstance(value, Tensor)}
-        return plugins.bind(plugin, {path: value.repeat_interleave(self._models) for path, value in knobs.items()})
+    def outputs(self, model: Any, task: Any, parameters: Tensor, batch: Batch, /) -> Tensor:
+        """Compute the models' outputs [L, M N, ...] on a set [L, N, ...], one model after another."""
+        model, task, own = self._of_each(model, task, parameters)
+        shared = {name: one.repeat_interleave(self._models, 0) for name, one in batch.items()}
+        outputs = self._one.outputs(model, task, own, shared)
+        return outputs.unflatten(0, (len(parameters), self._models)).flatten(1, 2)
+
+    def _of_each(self, model: Model, task: Task, parameters: Tensor) -> tuple[Model, Task, Tensor]:
+        """Return each model's knobs [L M], the task's for each, and their parameters [L M, W + F]."""
+
+        def repeat(plugin: Part, bound: Part) -> Part:
+            knobs = {path: value for path, value in plugins.knobs(bound) if isinstance(value, Tensor)}
+            return plugins.bind(plugin, {path: value.repeat_interleave(self._models) for path, value in knobs.items()})
+
+        own = parameters[:, self._places].flatten(0, 1)
+        return repeat(self._recipe.model, model), repeat(self._recipe.task, task), own
