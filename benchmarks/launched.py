@@ -63,28 +63,40 @@ def launches(tasks: Sequence[str], seeds: int) -> Iterable[Launched]:
 
 
 def train(table: TrialTable, database: str, priors: Path, tasks: Sequence[str], seeds: int) -> None:
-    """Train what is left of the plan; an interrupt or a kill loses nothing recorded."""
+    """Train what is left of the plan and not in KEPT; an interrupt or a kill loses nothing recorded."""
     plan, sources = read_plan(), list(sources_of_table(table))
+    known = set(kept().select("task", "search", "seed").rows())
     priors.mkdir(parents=True, exist_ok=True)
     for task in tasks:
         if not (path := priors / f"{task}.npz").exists():
             write_prior(learn_prior([one for one in sources if one.task != task]), path)
     run = graft.Run(executor="inline", workers=1, device="cpu", checkpoints="none")
     for one in launches(tasks, seeds):
+        if one in known:
+            continue
         sampler = SAMPLERS[one.search].format(prior=priors / f"{one.task}.npz")
         content = content_of(plan[one.task], sampler, one.seed, COLD) | {"study": one.study}
         graft.launch(graft.Space(content), database=database, run=run)
 
 
+def kept() -> pl.DataFrame:
+    """Return the trials that are kept, as `collect` does."""
+    none = {"task": pl.String(), "search": pl.String(), "seed": pl.Int32()}
+    return pl.read_parquet(KEPT) if KEPT.exists() else pl.DataFrame(schema=none)
+
+
 def collect(databases: Sequence[str]) -> pl.DataFrame:
-    """Return the trials of all finished launches of these databases in the order in which they ended.
+    """Return the trials that are kept, and those of further finished launches in the order in which they ended.
 
     Columns: task, search, seed, number, state, objective, steps, `made`, the model-steps of all trials of the
     search that had begun when this one ended, each counted whole, and `curve`, the metric of the objective at each
     validation.
     """
-    stored, plan, found = [graft.open(database) for database in databases], read_plan(), list[pl.DataFrame]()
+    stored, plan, found = [graft.open(database) for database in databases], read_plan(), [kept()]
+    known = set(found[0].select("task", "search", "seed").rows())
     for one in launches(TASKS, SEEDS):
+        if one in known:
+            continue
         studies = [own[one.study] for own in stored if one.study in own]
         finished = [study for study in studies if study.status().state == "finished"]
         if not finished:
@@ -101,7 +113,7 @@ def collect(databases: Sequence[str]) -> pl.DataFrame:
                 "number", "state", "objective", "steps", made="before", curve="curve",
             )
         )  # fmt: skip
-    return pl.concat(found)
+    return pl.concat(filter(len, found))
 
 
 def random_searches(curves: Curves, level: float, *, stops: bool) -> pl.DataFrame:
@@ -142,10 +154,10 @@ def curves_of(task: TaskPlan, trials: pl.DataFrame) -> Curves:
     return Curves(task=task.name, costs=costs, steps=task.steps // validations)
 
 
-def measure(kept: pl.DataFrame) -> pl.DataFrame:
+def measure(trials: pl.DataFrame) -> pl.DataFrame:
     """Return task, search, seed, trials and steps to the level, the best of 64, and whether the task is easy."""
     found, plan = list[pl.DataFrame](), read_plan()
-    for (task,), own in kept.group_by("task", maintain_order=True):
+    for (task,), own in trials.group_by("task", maintain_order=True):
         drawn = own.filter(search="random")
         curves = curves_of(plan[str(task)], drawn)
         level, sign = level_of(curves), 1 if "minimize" in plan[str(task)].metric else -1
@@ -156,8 +168,8 @@ def measure(kept: pl.DataFrame) -> pl.DataFrame:
             for name, stops in (("random", False), ("random + asha", True))
         ]
         launched = own.filter(pl.col("search") != "random")
-        for (search, seed), trials in launched.group_by("search", "seed", maintain_order=True):
-            costs = (sign * trials["objective"]).fill_null(np.inf).fill_nan(np.inf).to_numpy()
+        for (search, seed), ended in launched.group_by("search", "seed", maintain_order=True):
+            costs = (sign * ended["objective"]).fill_null(np.inf).fill_nan(np.inf).to_numpy()
             good = np.minimum.accumulate(costs) <= level
             at = int(good.argmax()) if good.any() else len(costs) - 1
             parts.append(
@@ -165,7 +177,7 @@ def measure(kept: pl.DataFrame) -> pl.DataFrame:
                     {
                         "seed": [seed],
                         "trials": [at + 1.0 + (not good.any())],
-                        "steps": [float(trials["made"][at])],
+                        "steps": [float(ended["made"][at])],
                         "best_of_64": [float(costs.min())],
                         "search": [search],
                     }
@@ -194,11 +206,11 @@ def main() -> None:
         case "train":
             train(TrialTable(options.table), options.database, options.priors, options.tasks, options.seeds)
         case "collect":
-            kept = collect(options.database)
-            kept.write_parquet(KEPT, compression="zstd")
-            print(f"{kept.height:,} trials of {kept.select('task', 'search', 'seed').n_unique()} launches in {KEPT}")
+            found = collect(options.database)
+            found.write_parquet(KEPT, compression="zstd")
+            print(f"{found.height:,} trials of {found.select('task', 'search', 'seed').n_unique()} launches in {KEPT}")
         case _:
-            found = measure(pl.read_parquet(KEPT))
+            found = measure(kept())
             for (task,), own in found.group_by("task", maintain_order=True):
                 print(task)
                 report(own)

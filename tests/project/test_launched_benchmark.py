@@ -62,6 +62,7 @@ def test_launches_are_trained_kept_in_the_order_of_their_ends_and_measured(
     monkeypatch.setattr(launched, "TASKS", ("some",))
     monkeypatch.setattr(launched, "SEEDS", 1)
     monkeypatch.setattr(launched, "COLD", 3)
+    monkeypatch.setattr(launched, "KEPT", tmp_path / "launches.parquet")
     no_table: Any = object()
     monkeypatch.setattr(launched, "sources_of_table", lambda _: [])
     monkeypatch.setattr(launched, "learn_prior", list[Any])
@@ -76,6 +77,11 @@ def test_launches_are_trained_kept_in_the_order_of_their_ends_and_measured(
     assert kept["made"].to_list() == [4, 8, 12, 4, 8, 12]
     assert kept["curve"].list.len().to_list() == [2] * 6
     assert kept["curve"].list.last().equals(kept["objective"], check_names=False)
+
+    kept.write_parquet(launched.KEPT)  # what is kept is neither trained nor read again
+    launched.train(no_table, str(tmp_path / "none.db"), tmp_path / "priors", ["some"], 1)
+    assert not (tmp_path / "none.db").exists()
+    assert launched.collect([]).equals(kept)
 
     # 100 random trials, one of which is as good as can be, and a search that finds as good a one at its second
     random = pl.concat([kept.filter(search="random").head(1)] * 100).with_columns(

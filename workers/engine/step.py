@@ -1,10 +1,11 @@
 """One optimizer step of all lanes of a pack. The engine chooses how, never what, it computes.
 
 On a CPU `NativeStep` takes loss and gradient from hand-written code for the model and the task, if
-there is some (of each model where an architecture is learned), and `GeneratedStep` from a program generated from a recording of one trial's.
-`TracedStep` does the rest, and what a GPU's `FusedStep` (`workers.engine.fused`, many steps at a
-launch) does not know: it stacks `workers.training.recipe.advance` over lanes with vmap, whatever
-the plug-ins are. On a GPU its update is a kernel of its own, if there is one for the optimizer.
+there is some (of each model, where an architecture is learned), and `GeneratedStep` from a program
+generated from a recording of one trial's. `TracedStep` does the rest, and what a GPU's `FusedStep`
+(`workers.engine.fused`, many steps at a launch) does not know: it stacks
+`workers.training.recipe.advance` over lanes with vmap, whatever the plug-ins are. On a GPU its
+update is a kernel of its own, if there is one for the optimizer.
 """
 
 from __future__ import annotations
