@@ -7,7 +7,7 @@ from search.steering.strategies import begin
 from spaces.grammar.sections import defaults_of
 from spaces.records import Report
 from workers.engine.lane_programs import as_trained_by
-from workers.engine.replay import retrain
+from workers.engine.retraining import retrain
 
 
 def train_again(space: str, numerics: int, number: int, step_kind: str = "") -> list[Report]:

@@ -155,10 +155,16 @@ def curves_of(task: TaskPlan, trials: pl.DataFrame) -> Curves:
 
 
 def measure(trials: pl.DataFrame) -> pl.DataFrame:
-    """Return task, search, seed, trials and steps to the level, the best of 64, and whether the task is easy."""
+    """Return task, search, seed, trials and steps to the level, the best of 64, and whether the task is easy.
+
+    Raises SystemExit if no task has been searched at random.
+    """
     found, plan = list[pl.DataFrame](), read_plan()
     for (task,), own in trials.group_by("task", maintain_order=True):
         drawn = own.filter(search="random")
+        if drawn.is_empty():
+            print(f"{task}: left out, without a launch at random there is no level")
+            continue
         curves = curves_of(plan[str(task)], drawn)
         level, sign = level_of(curves), 1 if "minimize" in plan[str(task)].metric else -1
         is_easy = float((curves.costs[:, -1] <= level).mean()) > EASY
@@ -186,6 +192,8 @@ def measure(trials: pl.DataFrame) -> pl.DataFrame:
         found.append(
             pl.concat(parts).select(pl.lit(task).alias("task"), pl.all(), pl.lit(value=is_easy).alias("is_easy"))
         )
+    if not found:
+        raise SystemExit(f"{KEPT}: no launches at random are kept; `train` them, then `collect`")
     return pl.concat(found)
 
 

@@ -17,7 +17,7 @@ from graft.stored.trials import pick_params
 from search.analysis.arms.experiment import read_arms
 from search.analysis.prior_use import PriorUse
 from search.analysis.study.groups import group_statistics, list_groups
-from search.analysis.study.scores import Claim, Summaries, study_statistics, summarise
+from search.analysis.study.scores import Reserved, Summaries, study_statistics, summarise
 from spaces.settings import MetricName
 
 
@@ -44,7 +44,7 @@ class StudyData:
     """The account of what the study's prior did; None for a study without a prior."""
     baseline: str | None = None
     """The arm that others are compared with; the first if None."""
-    claims: Sequence[Claim] = ()
+    reserved: Sequence[Reserved] = ()
     """Metrics that a section keeps to itself."""
 
     @cached_property
@@ -107,11 +107,11 @@ class StudyData:
 
     @property
     def condition(self) -> str:
-        """The objective's condition without what sections claim of it; empty for validation."""
+        """The objective's condition without what sections reserve of it; empty for validation."""
         _, *rest = str(self.study["objective"]).split("/", 2)
         condition = rest[1] if len(rest) > 1 else ""
-        for claim in self.claims:
-            condition = claim.rest_of(condition)
+        for one in self.reserved:
+            condition = one.rest_of(condition)
         return condition
 
     @cached_property
@@ -141,7 +141,7 @@ class StudyData:
     def scores(self) -> Scores:
         """The metrics as sections show them."""
         objective = (self.metric, self.condition)
-        return Scores(summaries=self.summaries, objective=objective, claims=self.claims)
+        return Scores(summaries=self.summaries, objective=objective, reserved=self.reserved)
 
     @cached_property
     def statistics(self) -> pl.DataFrame:

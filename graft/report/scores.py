@@ -9,7 +9,7 @@ from functools import cached_property
 
 import polars as pl
 
-from search.analysis.study.scores import Claim, Metric, Summaries, list_metrics, order_metrics, score
+from search.analysis.study.scores import Metric, Reserved, Summaries, list_metrics, order_metrics, score
 
 _ROWS = 100_000
 """Scores that are computed at once, at most."""
@@ -21,24 +21,24 @@ class Scores:
 
     summaries: Summaries
     objective: tuple[str, str]
-    """The objective's metric and condition, without what a section claims of it."""
-    claims: Sequence[Claim] = ()
+    """The objective's metric and condition, without what a section reserves of it."""
+    reserved: Sequence[Reserved] = ()
     """Metrics that a section keeps to itself."""
 
     @cached_property
-    def unclaimed(self) -> Sequence[Metric]:
-        """The metrics that no section claims."""
-        return [one for one in self.summaries if not any(claim.holds(one) for claim in self.claims)]
+    def unreserved(self) -> Sequence[Metric]:
+        """The metrics that no section reserves."""
+        return [one for one in self.summaries if not any(reserved.holds(one) for reserved in self.reserved)]
 
     @cached_property
     def order(self) -> pl.DataFrame:
         """Metrics and variants in the order of tables (search.analysis.study.scores)."""
-        measured = list_metrics({metric: self.summaries[metric] for metric in self.unclaimed})
+        measured = list_metrics({metric: self.summaries[metric] for metric in self.unreserved})
         return order_metrics(measured, *self.objective)
 
     def all(self) -> pl.DataFrame:
-        """Return the scores of all metrics that no section claims."""
-        return self._score(self.unclaimed)
+        """Return the scores of all metrics that no section reserves."""
+        return self._score(self.unreserved)
 
     def in_parts(self) -> Iterator[pl.DataFrame]:
         """Yield the scores of `all` in at least one frame, with categories for texts.
@@ -48,7 +48,7 @@ class Scores:
         """
         parts: list[list[Metric]] = [[]]
         rows = 0
-        for metric in self.unclaimed:
+        for metric in self.unreserved:
             rows += self.summaries[metric].height
             if parts[-1] and rows > _ROWS:
                 parts.append([])
@@ -58,24 +58,24 @@ class Scores:
             yield self._score(metrics, pl.Categorical())
 
     def of(self, name: str, conditions: str = "") -> pl.DataFrame:
-        """Return the unclaimed scores of a metric whose conditions match a regular expression."""
-        known = self.unclaimed
+        """Return the unreserved scores of a metric whose conditions match a regular expression."""
+        known = self.unreserved
         return self._score(one for one in known if one[0] == name and re.search(conditions, one[1]))
 
     def of_name(self, name: str, conditions: str = "") -> pl.DataFrame:
-        """Return the scores of `of` and those that a section claims, for sections with both."""
+        """Return the scores of `of` and those that a section reserves, for sections with both."""
         known = self.summaries
         return self._score(one for one in known if one[0] == name and re.search(conditions, one[1]))
 
     def of_objective(self) -> pl.DataFrame:
         """Return the objective's scores, in all variants, with categories for texts."""
-        own = (one for one in self.unclaimed if one[:2] == self.objective)
+        own = (one for one in self.unreserved if one[:2] == self.objective)
         return self._score(own, pl.Categorical())
 
-    def of_claim(self, claim: Claim) -> pl.DataFrame:
-        """Return the scores of the metrics that this claim holds, and no other claim does."""
-        others = [other for other in self.claims if other is not claim]
-        own = (metric for metric in self.summaries if claim.holds(metric))
+    def of_reserved(self, reserved: Reserved) -> pl.DataFrame:
+        """Return the scores of the metrics that this section reserves, and no other one does."""
+        others = [other for other in self.reserved if other is not reserved]
+        own = (metric for metric in self.summaries if reserved.holds(metric))
         return self._score(one for one in own if not any(other.holds(one) for other in others))
 
     def _score(self, metrics: Iterable[Metric], text: pl.DataType = pl.String()) -> pl.DataFrame:

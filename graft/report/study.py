@@ -21,7 +21,7 @@ from graft.stored.fingerprints import SURROGATE, read_fingerprints
 from graft.stored.params import StoredParams
 from graft.stored.studies import read_transfer_tasks
 from search.analysis.prior_use import READ, PriorUse, assess_prior
-from search.analysis.study.scores import Claim
+from search.analysis.study.scores import Reserved
 from search.analysis.study.trials import count_states
 from spaces import parse_stored, plugins
 from spaces.errors import PluginError, SpaceError
@@ -71,7 +71,7 @@ def read(reader: Reader, study: str) -> StudyData:
         load_transfer_tasks=lambda: read_transfer_tasks(reader, one.row),
         load_seconds=lambda: one.trials(columns=times).select("number", seconds=lasted),
         load_prior=lambda: _read_prior(reader, one),
-        claims=claims(),
+        reserved=reserved_metrics(),
     )
 
 
@@ -115,9 +115,9 @@ SELECT min(number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL G
 """Condition of the first trial of each group, unless the groups are no ensembles (list_groups)."""
 
 
-def claims() -> list[Claim]:
+def reserved_metrics() -> list[Reserved]:
     """Return the metrics that sections keep to themselves."""
-    return [section.claim for section in map(_load, plugins.names(Section)) if section.claim]
+    return [section.reserved for section in map(_load, plugins.names(Section)) if section.reserved]
 
 
 def render(data: StudyData, path: Path) -> None:

@@ -35,7 +35,7 @@ class Replay:
 
     def run(self, device: str | None, watch: Callable[[int], None]) -> ReplayComparison:
         """Train the trial again, on `device` or one like its own; `watch` gets its steps."""
-        from workers.engine.replay import retrain
+        from workers.engine.retraining import retrain
 
         where = self.restored.device(device)
         with self.restored.as_it_was_trained():

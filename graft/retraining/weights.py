@@ -58,7 +58,7 @@ def write_weights(
 ) -> int:
     """Train a trial again, write its weights to a folder (`gpt2`) or a file, and count them."""
     from workers.engine.exporting import write_gpt2, write_safetensors
-    from workers.engine.replay import weights
+    from workers.engine.retraining import weights
 
     trial, where = restored.trial, restored.device(device)
     with restored.as_it_was_trained():
@@ -86,7 +86,7 @@ def train_model(
     Raises as `restore_trained` and `check_weights`, and StudyError for a step beyond its last one.
     """
     from workers.engine.exporting import check_variant
-    from workers.engine.replay import weights
+    from workers.engine.retraining import weights
     from workers.engine.trained_model import trained_model
 
     restored = restore_trained(url, study, number, device, accept_changes=accept_changes)
@@ -104,7 +104,7 @@ def refit_scorer(
     restored: RestoredTrial, condition: str, device: str | None, watch: Callable[[int], None]
 ) -> tuple[Mapping[str, float], BestTemperatures]:
     """Train a trial again and fit adaptive temperature; return its fields and the fitted points."""
-    from workers.engine.replay import refit_temperature
+    from workers.engine.retraining import refit_temperature
 
     with restored.as_it_was_trained():
         return refit_temperature(

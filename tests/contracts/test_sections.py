@@ -13,7 +13,7 @@ from graft.plugins.collecting import plugins_asked_for
 from graft.report.data import StudyData
 from graft.report.rendering.document import Document, Heading, Paragraph, Picture
 from graft.report.sections import FigureNumbers, Part, Section
-from graft.report.study import claims, collect_sections, document, order_sections
+from graft.report.study import collect_sections, document, order_sections, reserved_metrics
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.plugins.active import using
@@ -31,15 +31,15 @@ NAMES = plugins.names(Section)
 NEW = '''
 from graft.report.rendering.document import Paragraph
 from graft.report.sections import Part, Section
-from search.analysis.study.scores import Claim
+from search.analysis.study.scores import Reserved
 
 class Loudness(Section):
     """How loud the trials were."""
-    part, after, claim = Part.RESULTS, "best_trials", Claim(names=["loudness"])
+    part, after, reserved = Part.RESULTS, "best_trials", Reserved(names=["loudness"])
     title = "How loud"
 
     def blocks(self, figures):
-        values = self.data.scores.of_claim(self.claim).height
+        values = self.data.scores.of_reserved(self.reserved).height
         yield Paragraph(text=f"{values} values, Figure {figures.sections['distribution']}.")
 '''
 
@@ -163,7 +163,7 @@ def test_a_file_adds_a_section_and_takes_its_metrics_out_of_all_others() -> None
     rows = [trial_row(number, 0, "finished", 0.5) for number in range(3)]
     metrics = [(number, 1, name, "raw", "", 0.5) for number in range(3) for name in ("tvd", "loudness of heads")]
     data = study_data(study_row(), trials_frame(rows), metrics_frame(metrics))
-    assert len(claims()) == 3
+    assert len(reserved_metrics()) == 3
     assert data.statistics["name"].unique().to_list() == ["tvd"]
     blocks = document(data).blocks
     titles = [block.text for block in blocks if isinstance(block, Heading)]

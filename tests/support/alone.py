@@ -17,7 +17,7 @@ from spaces.plugins.active import current
 from spaces.records import Trial
 from tests.support.trials import trial
 from workers.data.tasks import SetTask, Task, TokenTask, VectorTask
-from workers.engine.replay import retrain
+from workers.engine.retraining import retrain
 
 if TYPE_CHECKING:
     from graft.retraining.restored import RestoredTrial

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from graft.report.data import StudyData
-from graft.report.study import claims
+from graft.report.study import reserved_metrics
 from spaces.records import State
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -96,7 +96,7 @@ def study_data(row: dict[str, Any], trials: pl.DataFrame, metrics: pl.DataFrame,
         load_trials=lambda: trials,
         load_metrics=lambda: [metrics],
         load_step_counts=lambda: lanes,
-        claims=claims(),
+        reserved=reserved_metrics(),
     )
 
 

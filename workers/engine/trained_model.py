@@ -113,5 +113,5 @@ class TrainedModel(nn.Module):
 
 
 def trained_model(trial: Trial, weights: Mapping[str, Any]) -> TrainedModel:
-    """Build the model from weights as arrays, as of `workers.engine.replay.weights`."""
+    """Build the model from weights as arrays, as of `workers.engine.retraining.weights`."""
     return TrainedModel(trial, {name: torch.as_tensor(weights[name]) for name in weights}).eval()

@@ -84,7 +84,7 @@ def begin_export(
 
 def finish_export(export: Export, watch: Callable[[int], None]) -> Exported:
     """Train the trial again and write it; an error leaves no folder. `watch` gets its steps."""
-    from workers.engine.replay import weights
+    from workers.engine.retraining import weights
     from workers.engine.trained_model import trained_model
 
     restored, folder = export.restored, export.folder

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 from graft.report.data import StudyData
 from graft.report.rendering.document import Block, Paragraph
-from search.analysis.study.scores import Claim
+from search.analysis.study.scores import Reserved
 
 PAIRED = (
     "a change is paired by trial, with Student's 95 % interval. p is that of the paired t-test, or where "
@@ -56,7 +56,7 @@ class Section(ABC):
     """The section that it follows; without one, a section from outside ends its part."""
     figures: ClassVar[int] = 0
     """Number of figures that it draws in most studies."""
-    claim: ClassVar[Claim | None] = None
+    reserved: ClassVar[Reserved | None] = None
     """Metrics that are this section's alone, and are in no other table or figure."""
     subject: ClassVar[Literal["trials", "arms", "any"]] = "any"
     """All trials alike, which says nothing of an experiment; an experiment's arms; or any study."""

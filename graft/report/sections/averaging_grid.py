@@ -14,9 +14,9 @@ from graft.report.rendering.drawing import INK, draw_cells, figure_style, to_svg
 from graft.report.rendering.formatting import number, percent, percent_with_margin
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.averaging_grid import CONDITIONS, compare_powers
-from search.analysis.study.scores import Claim
+from search.analysis.study.scores import Reserved
 
-_CLAIM = Claim(conditions=CONDITIONS)
+_RESERVED = Reserved(conditions=CONDITIONS)
 _CELL = (0.62, 0.36)
 """Width and height of a cell, in inches."""
 
@@ -29,12 +29,12 @@ class AveragingGrid(Section):
     after = "distribution"
     subject = "trials"
     figures = 1
-    claim = _CLAIM
+    reserved = _RESERVED
 
     @cached_property
     def powers(self) -> pl.DataFrame:
         """A row for each pair of powers (search.analysis.study.averaging_grid)."""
-        scores, raw = self.data.scores.of_claim(_CLAIM), self.data.scores.of_objective()
+        scores, raw = self.data.scores.of_reserved(_RESERVED), self.data.scores.of_objective()
         return compare_powers(scores, raw, self.data.metric, self.data.condition)
 
     @property

@@ -13,7 +13,7 @@ from graft.report.rendering.document import Block, Table
 from graft.report.rendering.formatting import number
 from graft.report.rendering.series import series_label
 from graft.report.sections import FigureNumbers, Part, Section
-from search.analysis.study.scores import Claim, mean_last
+from search.analysis.study.scores import Reserved, mean_last
 
 
 class _DiagnosticNames(Collection[str]):
@@ -29,7 +29,7 @@ class _DiagnosticNames(Collection[str]):
         return name in member_names("diagnostic")
 
 
-_CLAIM = Claim(names=_DiagnosticNames())
+_RESERVED = Reserved(names=_DiagnosticNames())
 
 
 @final
@@ -38,12 +38,12 @@ class Diagnostics(Section):
 
     part = Part.RESULTS
     after = "trained_scorer"
-    claim = _CLAIM
+    reserved = _RESERVED
 
     @cached_property
     def means(self) -> pl.DataFrame:
         """name, condition, variant, trials, value: means of the last validations."""
-        return mean_last(self.data.scores.of_claim(_CLAIM))
+        return mean_last(self.data.scores.of_reserved(_RESERVED))
 
     @property
     def applies(self) -> bool:

@@ -55,7 +55,7 @@ class OptimalTemperature(Lines):
         return costs.unique(["number", "condition"], keep="first", maintain_order=True)
 
     def read_lines(self) -> pl.DataFrame:
-        if not any(f"{_NUMBER}=" in condition for _, condition, _ in self.data.scores.unclaimed):
+        if not any(f"{_NUMBER}=" in condition for _, condition, _ in self.data.scores.unreserved):
             return pl.DataFrame()
         at_one = self.scores.filter(pl.col("temperature") == 1)
         return self._trace(_REFERENCES, {"": at_one, _BEST: self.best})

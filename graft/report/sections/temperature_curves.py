@@ -49,7 +49,7 @@ class TemperatureCurves(Lines):
 
     def read_lines(self) -> pl.DataFrame:
         """Return the metric over temperature (1 if unlabelled); empty if all are at 1."""
-        if not any(f"{_NUMBER}=" in condition for _, condition, _ in self.data.scores.unclaimed):
+        if not any(f"{_NUMBER}=" in condition for _, condition, _ in self.data.scores.unreserved):
             return pl.DataFrame()
         scores = self.data.scores.of(self.data.metric)
         labelled = pl.col("condition").str.contains(r"\btemperature=")
@@ -65,7 +65,7 @@ class TemperatureCurves(Lines):
 
         Models of that form estimate their temperature, and have no scorer to be trained with.
         """
-        scored = any(TRAINED in condition for _, condition, _ in self.data.scores.unclaimed)
+        scored = any(TRAINED in condition for _, condition, _ in self.data.scores.unreserved)
         if scored or not self.estimated:
             return {}
         means = [self._means(name) for name in _CLOSED]

@@ -27,7 +27,7 @@ class TrainedScorer(Section):
     @cached_property
     def comparison(self) -> pl.DataFrame:
         """A row for each metric with both scorers (search.analysis.study.trained_scorer)."""
-        conditions = (condition.split(" ") for _, condition, _ in self.data.scores.unclaimed)
+        conditions = (condition.split(" ") for _, condition, _ in self.data.scores.unreserved)
         if not any(TRAINED in words for words in conditions):
             return pl.DataFrame()
         return compare_with_trained(self.data.scores.all())

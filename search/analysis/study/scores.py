@@ -29,7 +29,7 @@ _POINTS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class Reserved:
     """Metrics that one section of a report reserves, so that no other table ranks them."""
 
     names: Collection[str] = ()
@@ -38,14 +38,14 @@ class Claim:
     """A regular expression of their conditions; its first group is what is left without what is reserved."""
 
     def holds(self, metric: Metric) -> bool:
-        """Return True if a metric is claimed."""
+        """Return True if a metric is reserved."""
         name, condition, _ = metric
         if name.partition(" ")[0] in self.names:
             return True
         return self.conditions is not None and re.search(self.conditions, condition) is not None
 
     def rest_of(self, condition: str) -> str:
-        """Return a condition without what is claimed of it."""
+        """Return a condition without what is reserved of it."""
         if self.conditions is None:
             return condition
         found = re.search(self.conditions, condition)

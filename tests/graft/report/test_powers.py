@@ -16,7 +16,7 @@ from graft.report.sections.diagnostics import Diagnostics
 from graft.report.sections.trained_scorer import TrainedScorer
 from graft.report.study import document
 from search.analysis.study.averaging_grid import CONDITIONS, split_powers
-from search.analysis.study.scores import Claim, distribution
+from search.analysis.study.scores import Reserved, distribution
 from spaces import plugins
 from tests.support.synthetic_studies import metrics_frame, study_data, study_row, trial_row, trials_frame
 from workers.networks.diagnostics import Diagnostic
@@ -88,14 +88,14 @@ def test_a_study_without_a_grid_has_no_such_picture() -> None:
 
 
 def test_conditions_are_told_from_powers() -> None:
-    claim = Claim(conditions=CONDITIONS)
-    assert claim.rest_of("length=9 kappa=0.5 eta=0.3") == "length=9"
-    assert claim.rest_of("kappa=0.5") == claim.rest_of("") == ""
-    assert claim.rest_of("my_kappa=0.5") == "my_kappa=0.5"
+    reserved = Reserved(conditions=CONDITIONS)
+    assert reserved.rest_of("length=9 kappa=0.5 eta=0.3") == "length=9"
+    assert reserved.rest_of("kappa=0.5") == reserved.rest_of("") == ""
+    assert reserved.rest_of("my_kappa=0.5") == "my_kappa=0.5"
     conditions = ["", "a=1", "a=1 kappa=0.2", "kappa=0.2 eta=1"]
-    claimed = [condition for condition in conditions if claim.holds(("tvd", condition, 0))]
-    assert claimed == conditions[2:]
-    grid = split_powers(pl.DataFrame({"condition": claimed}))
+    held = [condition for condition in conditions if reserved.holds(("tvd", condition, 0))]
+    assert held == conditions[2:]
+    grid = split_powers(pl.DataFrame({"condition": held}))
     assert grid.rows() == [("a=1", 0.2, None), ("", 0.2, 1.0)]
 
 

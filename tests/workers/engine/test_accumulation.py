@@ -11,7 +11,7 @@ import torch
 from spaces.errors import PluginError
 from tests.support.trials import config, traced_step, trial
 from workers.engine.pack import Pack
-from workers.engine.replay import retrain, weights
+from workers.engine.retraining import retrain, weights
 from workers.engine.step import describe_step
 from workers.training.recipe import Recipe
 

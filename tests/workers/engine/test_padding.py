@@ -22,7 +22,7 @@ from tests.support.search_spaces import FAMILIES
 from tests.support.trials import FIRST_STEP, config, set_parameters, trial
 from workers.engine import step
 from workers.engine.pack import Pack
-from workers.engine.replay import retrain
+from workers.engine.retraining import retrain
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.numerics import native, randomness
 from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask

@@ -21,7 +21,7 @@ from tests.support.trials import config, trial
 from workers.data.splits import Split
 from workers.engine.exporting import check_gpt2, check_variant, write_gpt2
 from workers.engine.pack import Pack
-from workers.engine.replay import weights
+from workers.engine.retraining import weights
 from workers.networks.scorers import Scorer
 from workers.networks.scorers.adaptive_temperature import AdaptiveTemperature
 from workers.training.recipe import Recipe, layout_of

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -15,7 +17,7 @@ from tests.support.launches import wait_until
 from workers.pool.controller_proxy import ControllerProxy
 from workers.pool.ray import ray_pool
 from workers.pool.ray.questions import Line, Question, WorkerEnded
-from workers.pool.ray.ray_pool import StudyServer
+from workers.pool.ray.ray_pool import RayPool, StudyServer
 
 pytestmark = pytest.mark.fast
 
@@ -70,6 +72,11 @@ class PretendedCluster:
         self.dismissed: list[int] = []
         self.answers: list[tuple[int, object]] = []
         self.failure: ClusterError | None = None
+        self.sent: list[tuple[object, ...]] = []
+        self._numbers = itertools.count()
+
+    def send(self, message: tuple[object, ...]) -> None:
+        self.sent.append(message)
 
     def employ(self, server: StudyServer, slot: int) -> int:
         self.employed.append(slot)
@@ -201,6 +208,21 @@ def test_workers_that_do_not_notice_the_end_are_ended(monkeypatch: pytest.Monkey
         say(0, "exchange", [REPORT], offer("a"))
     assert server.failure is None
     assert sorted(cluster.dismissed) == [0, 1]
+
+
+def test_a_study_whose_watch_raises_is_closed_and_employs_nobody_more():
+    cluster, before = PretendedCluster(()), {*threading.enumerate()}
+
+    def watch(progress: object) -> bool:
+        raise StudyError("no")
+
+    run = partial(RayPool.run, cluster, Controller())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(StudyError, match="no"):
+        run(width=None, saving=None, watch=watch, outside={})  # pyright: ignore[reportArgumentType]
+    assert [kind for kind, *_ in cluster.sent] == ["open", "close"]
+    cluster.slots = (0,)
+    wait_until(lambda: {*threading.enumerate()} <= before)
+    assert not cluster.employed
 
 
 def test_a_line_carries_one_question_at_a_time():

@@ -123,13 +123,16 @@ class RayPool:
         # The plug-ins from outside that the study has are looked up by this thread's context.
         thread = threading.Thread(target=contextvars.copy_context().run, args=(server.serve,), daemon=True)
         thread.start()
-        while thread.is_alive():
-            thread.join(WATCH_SECONDS)
-            progress = controller.progress()
-            if server.failure is None and (watch(progress) or progress.stopping):
-                controller.request_stop()
-                server.is_stopping = True
-        self.send(("close", study))
+        try:
+            while thread.is_alive():
+                thread.join(WATCH_SECONDS)
+                progress = controller.progress()
+                if server.failure is None and (watch(progress) or progress.stopping):
+                    controller.request_stop()
+                    server.is_stopping = True
+        finally:
+            server.is_stopping = True  # if `watch` raised, others' studies go on
+            self.send(("close", study))
         if server.failure:
             raise server.failure
 
