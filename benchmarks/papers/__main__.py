@@ -24,7 +24,7 @@ from benchmarks.options import words_of
 from benchmarks.papers.claims import describe_claims
 from benchmarks.papers.plan import read_plan
 from benchmarks.papers.table import table
-from benchmarks.papers.trials import collect, compare, replay, train
+from benchmarks.papers.trials import collect, compare, reach, replay, train
 
 KEPT = Path(__file__).parents[2] / "docs/experiments/starts/trials.parquet"
 
@@ -54,7 +54,7 @@ def main() -> None:
             print(f"{found.height:,} values of {found['study'].n_unique()} studies in {KEPT}")
         case "table":
             kept = pl.read_parquet(KEPT)
-            print(table(plan, kept, compare(plan, kept)))
+            print(table(plan, kept, compare(plan, kept), reach(plan, kept)))
         case "claims":
             print(*describe_claims(plan, pl.read_parquet(KEPT)), sep="\n")
         case _:

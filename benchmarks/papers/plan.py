@@ -73,15 +73,32 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Level:
+    """One metric of a study whose trials differ by their seeds alone, which is compared with nothing."""
+
+    study: str
+    """The study, of which there are no rows."""
+    item: str
+    metric: str
+    condition: str = ""
+    steps: tuple[int, ...]
+    """The steps after which it is told."""
+    paper: str
+    """What the paper says of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Studies in the order in which they are trained, and the comparisons made of them."""
+    """Studies in the order in which they are trained, and what is said of them."""
 
     studies: Mapping[str, StudyPlan]
     rows: tuple[Row, ...]
+    levels: tuple[Level, ...] = ()
 
 
 def read_plan(path: Path = PLAN) -> Plan:
     """Return the plan in a file."""
     plan = yaml.safe_load(path.read_text())
     studies = {name: StudyPlan(name=name, **fields) for name, fields in plan["studies"].items()}
-    return Plan(studies=studies, rows=tuple(Row(**fields) for fields in plan["rows"]))
+    levels = (Level(**fields | {"steps": tuple(fields["steps"])}) for fields in plan["levels"])
+    return Plan(studies=studies, rows=tuple(Row(**fields) for fields in plan["rows"]), levels=tuple(levels))

@@ -12,7 +12,7 @@ import polars as pl
 
 import graft
 from benchmarks.kept import train_again
-from benchmarks.papers.plan import Plan, Row, StudyPlan, read_plan
+from benchmarks.papers.plan import Level, Plan, Row, StudyPlan, read_plan
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import PairedDifference, mean_interval, summarize_differences
 
@@ -43,28 +43,35 @@ WHERE studies.name = '{study}'
 
 
 def collect(plan: Plan, database: str) -> pl.DataFrame:
-    """Return the metrics that the plan's rows name, of the trials of finished studies; one row per trial and metric.
+    """Return the metrics that the plan names, of the trials of finished studies; one row per trial, metric and step.
 
-    Columns: study, number, arm, seed, state, metric, condition, value (null of a trial that diverged), numerics,
-    step_kind, minutes (of the whole study, from its first start to its last end), space (its text).
+    Columns: study, number, arm, seed, state, metric, condition, step (that of the plan's levels; of its rows the
+    last), value (null of a trial that diverged), numerics, step_kind, minutes (of the whole study, from its first
+    start to its last end), space (its text).
     """
     stored, found = graft.open(database), list[pl.DataFrame]()
     for one in plan.studies.values():
-        own = [row for row in plan.rows if row.study == one.name]
-        if not own or one.study not in stored or stored[one.study].status().state != "finished":
+        if (
+            not (named := _named(plan, one.name))
+            or one.study not in stored
+            or stored[one.study].status().state != "finished"
+        ):
             continue
         study = stored[one.study]
         trials = stored.query(_TRIALS.format(study=one.study)).with_columns(
             minutes=_minutes(pl.col("last")) - _minutes(pl.col("first"))
         )
         params = study.trials().select("number", *_columns(study.trials()))
-        named = sorted({(row.metric, condition) for row in own for condition in _conditions(row)})
-        wanted = pl.DataFrame(named, schema=["metric", "condition"], orient="row")
-        metrics = study.metrics().filter(pl.col("variant") == "raw")
-        last = metrics.filter(pl.col("step") == metrics["step"].max())
-        values = last.select("number", "condition", "value", metric="name").join(wanted, on=["metric", "condition"])
+        metrics = study.metrics().filter(variant="raw").select("number", "condition", "step", "value", metric="name")
+        last = metrics["step"].max()
+        wanted = pl.DataFrame(
+            sorted((metric, condition, step or last) for metric, condition, step in named),
+            schema={"metric": pl.String, "condition": pl.String, "step": metrics.schema["step"]},
+            orient="row",
+        )
+        values = metrics.join(wanted, on=["metric", "condition", "step"])
         joined = values.join(params, on="number").join(trials.drop("first", "last"), on="number")
-        found.append(joined.with_columns(study=pl.lit(one.name)).sort("number", "metric", "condition"))
+        found.append(joined.with_columns(study=pl.lit(one.name)).sort("number", "metric", "condition", "step"))
     return pl.concat(found, how="diagonal") if found else pl.DataFrame()
 
 
@@ -77,6 +84,15 @@ def _columns(trials: pl.DataFrame) -> list[pl.Expr]:
     if "params.arm" in trials.columns:
         return [pl.col("params.arm").alias("arm"), pl.col("params.seed").cast(pl.Int64).alias("seed")]
     return [pl.lit("").alias("arm"), pl.col("number").cast(pl.Int64).alias("seed")]
+
+
+def _named(plan: Plan, study: str) -> set[tuple[str, str, int | None]]:
+    """Return metric, condition and step of what the plan says of a study; the step None is the last."""
+    rows = (row for row in plan.rows if row.study == study)
+    levels = (level for level in plan.levels if level.study == study)
+    return {(row.metric, condition, None) for row in rows for condition in _conditions(row)} | {
+        (level.metric, level.condition, step) for level in levels for step in level.steps
+    }
 
 
 def _conditions(row: Row) -> tuple[str, ...]:
@@ -142,6 +158,43 @@ def _pairs(row: Row, kept: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reached:
+    """A level of the plan after a number of steps, over the seeds whose trials have not diverged."""
+
+    level: Level
+    step: int
+    mean: float
+    interval: tuple[float, float]
+    """Student's, of 95 %."""
+    least: float
+    most: float
+    seeds: int
+
+
+def reach(plan: Plan, kept: pl.DataFrame) -> list[Reached]:
+    """Return the levels whose study is finished, step by step."""
+    if "step" not in kept.columns:  # parts were kept without it, before there were levels
+        return []
+    found = list[Reached]()
+    for level, step in [(one, step) for one in plan.levels for step in one.steps]:
+        rows = kept.filter(study=level.study, metric=level.metric, condition=level.condition, step=step)
+        values = rows["value"].drop_nulls().to_numpy()
+        if values.size:
+            found.append(
+                Reached(
+                    level=level,
+                    step=step,
+                    mean=float(values.mean()),
+                    interval=mean_interval(values),
+                    least=float(values.min()),
+                    most=float(values.max()),
+                    seeds=values.size,
+                )
+            )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
 class Replayed:
     """A trial trained again: how many of its kept values it gives again to the bit."""
 
@@ -154,8 +207,14 @@ class Replayed:
 def replay(kept: pl.DataFrame, study: str, number: int) -> Replayed:
     """Train a kept trial again, alone, from the space's text that is kept with it."""
     rows = kept.filter((pl.col("study") == study) & (pl.col("number") == number)).to_dicts()
-    last = train_again(rows[0]["space"], rows[0]["numerics"], number)[-1]
-    again = {(one.name, one.condition): one.value for one in last.metrics if one.variant == "raw"}
-    found = [again.get((row["metric"], row["condition"])) for row in rows]
+    reports = train_again(rows[0]["space"], rows[0]["numerics"], number)
+    again = {
+        (one.name, one.condition, report.step): one.value
+        for report in reports
+        for one in report.metrics
+        if one.variant == "raw"
+    }
+    last = reports[-1].step  # earlier parts were kept without it
+    found = [again.get((row["metric"], row["condition"], row.get("step") or last)) for row in rows]
     equal = [a == row["value"] for a, row in zip(found, rows, strict=True) if a is not None and isfinite(a)]
     return Replayed(study=study, number=number, equal=sum(equal), values=len(rows))
