@@ -13,7 +13,7 @@ from tests.support.trials import config
 from workers.data.tasks import Batch
 from workers.engine.step import find_obstacle
 from workers.networks.gradients.native_models import NativeModel, native_model
-from workers.numerics.randomness import Purpose, Streams, keep_mask
+from workers.numerics.randomness import Purpose, SiteStreams, Streams, keep_mask
 from workers.training.recipe import Recipe, layout_of
 
 CPU = torch.device("cpu")
@@ -95,15 +95,15 @@ class Case:
         self.batch = recipe.task.training(streams, recipe.training.batch, steps)
         length = self.batch["inputs"].shape[2]
         self.sites = recipe.model.dropout_sites(recipe.task, recipe.training.batch, length)
-        self.streams = [Streams.of(self.seeds, Purpose.DROPOUT, steps, site) for site in range(len(self.sites))]
+        self.streams = SiteStreams(seeds=self.seeds, steps=steps)
 
     def torchs(self) -> tuple[Tensor, Tensor]:
         """Gradient [L, P] and loss [L] by autograd."""
         recipe, layout = self.recipe, self.layout
         bound = recipe.bind(self.knobs).model.dropout_sites(recipe.task, 1, 1)
         keep = {
-            name: keep_mask(stream, torch.as_tensor(bound[name].rate), *site.shape)
-            for stream, (name, site) in zip(self.streams, self.sites.items(), strict=True)
+            name: keep_mask(self.streams[number], torch.as_tensor(bound[name].rate), *site.shape)
+            for number, (name, site) in enumerate(self.sites.items())
             if site.rate
         }
 
@@ -121,7 +121,7 @@ class Case:
         computed = native_of(self.recipe)
         bound = self.recipe.bind({path: values[lanes] for path, values in self.knobs.items()})
         batch = {name: tensor[lanes] for name, tensor in self.batch.items()}
-        streams = [Streams(state=stream.state[lanes]) for stream in self.streams]
+        streams = SiteStreams(seeds=self.streams.seeds[lanes], steps=self.streams.steps[lanes])
         return computed.gradient(bound.model, bound.task, self.parameters[lanes], batch, streams)
 
 

@@ -1,19 +1,16 @@
 """Dropout masks: the units that each site of the lanes of a pack keeps.
 
-Native steps draw their own masks in C++, from `SiteStreams`. Legend: L lanes.
+Native steps draw their own masks in C++. Legend: L lanes.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import overload
 
 import torch
 from torch import Tensor
 
 from workers.data.tasks import Batch
 from workers.networks.models import Site
-from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
+from workers.numerics.randomness import SiteStreams, keep_mask, padded_keep_mask
 from workers.training.recipe import Recipe
 
 
@@ -25,7 +22,7 @@ def has_masks(recipe: Recipe, inputs: Tensor) -> bool:
 def draw_masks(recipe: Recipe, knobs: dict[str, Tensor], seeds: Tensor, step: Tensor, inputs: Tensor) -> Batch:
     """Draw the mask [L, ...] of each site that is on, at steps [L]; inputs only give a shape."""
     sites, stacked = _sites(recipe, inputs), _sites(recipe.bind(knobs), inputs)
-    streams = SiteStreams(seeds, step, len(sites))
+    streams = SiteStreams(seeds=seeds, steps=step)
     masks: Batch = {}
     for number, (name, site) in enumerate(stacked.items()):
         if sites[name].rate:
@@ -39,24 +36,3 @@ def draw_masks(recipe: Recipe, knobs: dict[str, Tensor], seeds: Tensor, step: Te
 
 def _sites(recipe: Recipe, inputs: Tensor) -> dict[str, Site]:
     return dict(recipe.model.dropout_sites(recipe.task, recipe.training.batch, inputs.shape[2]))
-
-
-class SiteStreams(Sequence[Streams]):
-    """The streams of the model's dropout sites, by index; those of unused sites are never made."""
-
-    def __init__(self, seeds: Tensor, step: Tensor, sites: int) -> None:
-        self._seeds, self._step, self._sites = seeds, step, sites
-
-    def __len__(self) -> int:
-        return self._sites
-
-    @overload
-    def __getitem__(self, index: int) -> Streams: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Streams]: ...
-    def __getitem__(self, index: int | slice) -> Streams | Sequence[Streams]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(self._sites))]
-        if index >= self._sites:
-            raise IndexError(index)
-        return Streams.of(self._seeds, Purpose.DROPOUT, self._step, index)

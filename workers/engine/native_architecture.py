@@ -6,7 +6,6 @@ Legend: L lanes, M models, N sequences, W weights of a model, F numbers of the f
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, TypeVar, final
 
 import torch
@@ -19,7 +18,7 @@ from workers.networks.gradients.native_models import NativeModel
 from workers.networks.gradients.plans import starts_of
 from workers.networks.models import Model
 from workers.numerics.parameters import within
-from workers.numerics.randomness import Streams
+from workers.numerics.randomness import SiteStreams
 from workers.training.learning import Learning
 from workers.training.learning.architecture import HELD_OUT, MODELS, Architecture
 from workers.training.learning.weights import Weights
@@ -72,7 +71,7 @@ class NativeArchitecture:
         self._weights, self._form = (~whole).nonzero()[:, 0], whole.nonzero()[:, 0]
 
     def gradient(
-        self, model: Any, task: Any, parameters: Tensor, batch: Batch, streams: Sequence[Streams], /
+        self, model: Any, task: Any, parameters: Tensor, batch: Batch, streams: SiteStreams, /
     ) -> tuple[Tensor, Tensor]:
         """Compute the gradient [L, P] and the mean loss of the models [L], as `NativeModel` does."""
         lanes = len(parameters)

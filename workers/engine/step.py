@@ -21,7 +21,7 @@ from torch.func import vmap
 
 from workers.data.tasks import Batch
 from workers.engine import fused
-from workers.engine.dropout_masks import SiteStreams, draw_masks, has_masks
+from workers.engine.dropout_masks import draw_masks, has_masks
 from workers.engine.fused.step import FusedStep
 from workers.engine.lane_programs import LaneGradient, gradient_by_program
 from workers.engine.machine.devices import WIDTHS
@@ -32,6 +32,7 @@ from workers.networks.gradients.native_models import find_obstacle as find_nativ
 from workers.numerics import native
 from workers.numerics.fusion import fuses_on
 from workers.numerics.processors import instruction_set
+from workers.numerics.randomness import SiteStreams
 from workers.numerics.tracing import Traced, load_gradients
 from workers.training.cuda_update import cuda_update_of
 from workers.training.native_update import NativeUpdate, libraries_of, update_of
@@ -215,7 +216,6 @@ class NativeStep:
     def __init__(self, recipe: Recipe, computed: NativeModel) -> None:
         self._bound = BoundRecipe(recipe)
         self._gradient = computed.gradient
-        self._sites = len(recipe.model.dropout_sites(recipe.task, 1, recipe.task.context))
         self.kind = f"native {native.instruction_set()}"
         self._update = _update_of(recipe)
 
@@ -225,7 +225,7 @@ class NativeStep:
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
         recipe = self._bound.of(knobs, used)
-        streams = SiteStreams(seeds[:used], state.step[:used], self._sites)
+        streams = SiteStreams(seeds=seeds[:used], steps=state.step[:used])
         own = {name: tensor[:used] for name, tensor in batch.items()}
         gradient, loss = self._gradient(recipe.model, recipe.task, state.parameters[:used], own, streams)
         left_out = len(seeds) - len(loss)

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import final
 
 import torch
 from torch import Tensor
@@ -41,6 +42,11 @@ class Purpose(IntEnum):
 def _wrap(number: int) -> int:
     """Return the signed 64-bit integer equal to `number` modulo 2^64."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _tag(number: int) -> int:
+    """Return what is added to seeds for streams of this purpose and site, `purpose + 256 * site`."""
+    return _wrap(number * GOLDEN)
 
 
 def _xor_shift(z: Tensor, shift: int) -> Tensor:
@@ -71,7 +77,7 @@ class Streams:
     def of(cls, seeds: Tensor, purpose: Purpose, steps: Tensor | int, site: int = 0) -> Streams:
         """Return the streams of lanes with `seeds` [L] at their `steps` [L], or all at one."""
         number = int(purpose) + 256 * site
-        tag = _wrap(number * GOLDEN)
+        tag = _tag(number)
         native = library("streams") if seeds.device.type == "cpu" else None
         if native and isinstance(steps, Tensor) and steps.shape == seeds.shape:
             state, given = torch.empty_like(seeds), (seeds.contiguous(), steps.contiguous())
@@ -190,6 +196,38 @@ def dropout_streams_and_thresholds(streams: Streams, rates: Tensor) -> tuple[Ten
         return state, threshold
     dither = streams.uniform(1)[:, 0]
     return streams.state + GOLDEN, (256 * rates + dither).floor().to(torch.uint8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteStreams:
+    """The streams of dropout, by the number of a site in the model, of lanes at their steps."""
+
+    seeds: Tensor  # [L]
+    steps: Tensor  # [L]
+
+    def __getitem__(self, site: int) -> Streams:
+        return Streams.of(self.seeds, Purpose.DROPOUT, self.steps, site)
+
+
+@final
+class NativeSites:
+    """The sites at which a native step drops."""
+
+    def __init__(self, numbers: Sequence[int], places: Sequence[int], count: int) -> None:
+        """Take the sites' numbers in the model, and their places among the `count` of the step."""
+        self._tags = torch.tensor([_tag(Purpose.DROPOUT + 256 * number) for number in numbers], dtype=torch.int64)
+        self._places, self._count = torch.tensor(places, dtype=torch.int64), count
+
+    def draw(self, streams: SiteStreams, rates: Tensor) -> tuple[Tensor, Tensor]:
+        """Return `dropout_streams_and_thresholds` [L, count] for rates [k, L] of the k sites; 0 elsewhere."""
+        native = library("streams")
+        assert native, "there are native steps"
+        used, lanes = rates.shape
+        states = streams.seeds.new_zeros(lanes, self._count)
+        thresholds = torch.zeros(lanes, self._count, dtype=torch.uint8)
+        given = self._tags, self._places, rates.contiguous(), streams.seeds.contiguous(), streams.steps.contiguous()
+        native.site_streams(lanes, used, self._count, *map(address, (*given, states, thresholds)))
+        return states, thresholds
 
 
 def truncated_normal(uniform: Tensor, deviation: float, bound: float = 2.0) -> Tensor:

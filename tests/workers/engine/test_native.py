@@ -26,7 +26,7 @@ from workers.networks.scorers import Scorer
 from workers.numerics import native
 from workers.numerics.native import building
 from workers.numerics.native.building import Unit
-from workers.numerics.randomness import Purpose, Streams
+from workers.numerics.randomness import Purpose, SiteStreams, Streams
 from workers.training.recipe import Recipe, initial_state, layout_of
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
@@ -106,7 +106,8 @@ def test_what_is_no_number_shows_in_the_loss(dropout: tuple[float, float], broke
     streams = Streams.of(seeds, Purpose.DROPOUT, 0)
     batch = recipe.task.training(streams, 16, FIRST_STEP)
     assert computed is not None
-    _, loss = computed.gradient(recipe.model, recipe.task, parameters, batch, [streams, streams])
+    sites = SiteStreams(seeds=seeds, steps=torch.zeros_like(seeds))
+    _, loss = computed.gradient(recipe.model, recipe.task, parameters, batch, sites)
     assert loss.isfinite().tolist() == [True, False]
 
 

@@ -17,6 +17,7 @@ from workers.engine.pack.lane_data import draw_training_batches
 from workers.engine.pack.lanes import LaneTrial
 from workers.engine.step import NativeStep, choose_step
 from workers.numerics import native
+from workers.numerics.randomness import SiteStreams
 from workers.numerics.tracing import load_gradients
 from workers.training.recipe import Recipe, gradient_of, layout_of
 
@@ -68,7 +69,8 @@ def test_the_gradient_is_torchs(name: str) -> None:
         knobs, parameters, batch
     )
     bound = recipe.bind(knobs)
-    gradient, loss = step._gradient(bound.model, bound.task, parameters, batch, ())  # pyright: ignore[reportPrivateUsage]
+    sites = SiteStreams(seeds=tensors.seeds, steps=tensors.state.step)
+    gradient, loss = step._gradient(bound.model, bound.task, parameters, batch, sites)  # pyright: ignore[reportPrivateUsage]
     torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(loss, losses, rtol=1e-12, atol=0)
 

@@ -12,10 +12,12 @@ from hypothesis import given
 from scipy import special, stats
 
 from workers.networks.models import HIGHEST_RATE
-from workers.numerics import randomness
+from workers.numerics import native, randomness
 from workers.numerics.randomness import (
     GOLDEN,
+    NativeSites,
     Purpose,
+    SiteStreams,
     Streams,
     dropout_streams_and_thresholds,
     keep_mask,
@@ -94,6 +96,26 @@ def test_compiled_streams_are_torchs(seeds: list[int], step: int, site: int, rat
         assert torch.equal(found.state, expected.state)
         for ours, torchs in zip((state, threshold), dropout_streams_and_thresholds(expected, rates), strict=True):
             assert torch.equal(ours, torchs)
+
+
+@pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
+@given(
+    seeds=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5),
+    numbers=st.lists(st.integers(0, 200), unique=True, max_size=4),
+    rate=st.floats(0, HIGHEST_RATE / 2),
+)
+def test_sites_are_drawn_at_their_places_as_one_by_one(seeds: list[int], numbers: list[int], rate: float) -> None:
+    own, steps = torch.tensor(seeds), 3 * torch.arange(len(seeds))
+    rates = rate * (1 + torch.rand(len(numbers), len(seeds), dtype=torch.float64))
+    places = torch.randperm(7)[: len(numbers)].tolist()
+    streams = SiteStreams(seeds=own, steps=steps)
+    states, thresholds = NativeSites(numbers, places, 7).draw(streams, rates)
+    expected = [torch.zeros_like(states), torch.zeros_like(thresholds)]
+    for number, place, own_rates in zip(numbers, places, rates, strict=True):
+        for wanted, drawn in zip(expected, dropout_streams_and_thresholds(streams[number], own_rates), strict=True):
+            wanted[:, place] = drawn
+    assert torch.equal(states, expected[0])
+    assert torch.equal(thresholds, expected[1])
 
 
 def test_streams_of_other_seeds_purposes_sites_and_steps_differ() -> None:

@@ -29,7 +29,7 @@ from workers.networks.positions.learned import Learned
 from workers.networks.positions.none import NoPosition
 from workers.networks.positions.rotary import Rotary
 from workers.networks.positions.sinusoidal import Sinusoidal
-from workers.numerics.randomness import Streams, dropout_streams_and_thresholds
+from workers.numerics.randomness import NativeSites, SiteStreams
 from workers.numerics.tensors import Versions, are_of, versions_of
 
 # Parameters in the order of plan.hpp, which gets the start of each in the flat vector, else -1.
@@ -88,7 +88,7 @@ class _Tables:
     """The model's knobs, with versions: a trial that takes a lane writes into them."""
     lanes: int
     length: int
-    rates: Tensor  # [4, L] float64
+    rates: Tensor  # [k, L] float64, of the dropout sites in use
     tensors: Mapping[str, Tensor | None]
     """`knobs`, `placed`, `cosines`, `sines` and `placing` of plan.hpp."""
 
@@ -128,7 +128,9 @@ class NativeLayered(plans.PlannedModel):
         }
         on = [bool(rate) for rate in _rates_of(model)]
         on[2] = on[2] and model.mlp_multiple > 0
-        self._sites = _sites(model, task, on)
+        sites = _sites(model, task, on)
+        self._families = [site.family for site in sites]
+        self._sites = NativeSites([one.stream for one in sites], [one.number for one in sites], 1 + 3 * model.depth)
         self._sizes = {
             **_structure_of(model, task),
             "total": total,
@@ -141,28 +143,16 @@ class NativeLayered(plans.PlannedModel):
         return (*inputs.shape[:3], self._sizes["outputs"])
 
     def _describe(
-        self, model: Layered, batch: Batch, streams: Sequence[Streams] | None
+        self, model: Layered, batch: Batch, streams: SiteStreams | None
     ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
         lanes, _, length = batch["inputs"].shape[:3]
         if self._tables is None or not self._tables.serve(model, lanes, length):
-            self._tables = _tables_of(model, lanes, length, self._dtype)
-        tables = self._tables
-        states, thresholds = (None, None) if streams is None else self._draw_sites(streams, tables.rates, lanes)
+            self._tables = _tables_of(model, lanes, length, self._dtype, self._families)
+        tables, states, thresholds = self._tables, None, None
+        if streams is not None and self._families:
+            states, thresholds = self._sites.draw(streams, tables.rates)
         sizes = {"length": length, "dropout": 0 if streams is None else self._dropout}
         return sizes, {**self._tensors, **tables.tensors, "states": states, "thresholds": thresholds}
-
-    def _draw_sites(self, streams: Sequence[Streams], rates: Tensor, lanes: int) -> tuple[Tensor | None, Tensor | None]:
-        """Return states and thresholds [L, sites] of the dropout sites; None if all are off."""
-        if not self._sites:
-            return None, None
-        used = torch.stack([streams[site.stream].state for site in self._sites])  # [k, L]
-        own = rates[[site.family for site in self._sites]]
-        state, threshold = dropout_streams_and_thresholds(Streams(state=used.flatten()), own.flatten())
-        count = 1 + 3 * int(self._sizes["depth"])
-        states, thresholds = used.new_zeros(lanes, count), threshold.new_zeros(lanes, count)
-        index = [site.number for site in self._sites]
-        states[:, index], thresholds[:, index] = state.view(-1, lanes).T, threshold.view(-1, lanes).T
-        return states, thresholds
 
 
 class _Site(NamedTuple):
@@ -231,7 +221,7 @@ def _own_knobs(model: Layered) -> list[Number]:
     return scoring.knobs_of_heads(model.scorer, model.heads) + activating.knobs_of(_activation_of(model))
 
 
-def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _Tables:
+def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype, families: list[int]) -> _Tables:
     rates = _rates_of(model)
     cap: Number = getattr(model, "logit_cap", 0.0)
     columns: list[Number] = [model.norm_epsilon, cap, *(1 / (1 - rate) for rate in rates)]
@@ -241,7 +231,7 @@ def _tables_of(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _
         "placing": scoring.placing_of(model.scorer, length, length, dtype),
         **_positions(model, lanes, length, dtype),
     }
-    rates_of_lanes = torch.stack([plans.per_lane(rate, lanes) for rate in rates])
+    rates_of_lanes = torch.stack([plans.per_lane(rate, lanes) for rate in rates])[families]
     return _Tables(model, versions_of(_tensors_of(model)), lanes, length, rates_of_lanes, tensors)
 
 

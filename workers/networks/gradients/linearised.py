@@ -5,7 +5,7 @@ Legend: L lanes, P parameters, N prompts, s positions, f features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from workers.data.tasks import Batch, Task, VectorTask
 from workers.networks.gradients import plans
 from workers.networks.models.linearised_attention import LinearisedAttention
-from workers.numerics.randomness import Streams
+from workers.numerics.randomness import SiteStreams
 
 _PARAMETERS = ("score_of_inputs", "score_of_label", "value_of_inputs", "value_of_label")
 _SIZES = ("lanes", "batch", "length", "features", "total", "loss", "centred")
@@ -46,7 +46,7 @@ class NativeLinearisedAttention(plans.PlannedModel):
         return (*inputs.shape[:3], 1)
 
     def _describe(
-        self, model: LinearisedAttention, batch: Batch, streams: Sequence[Streams] | None
+        self, model: LinearisedAttention, batch: Batch, streams: SiteStreams | None
     ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
         lanes, _, length, features = batch["inputs"].shape
         temperatures = plans.per_lane(model.temperature, lanes).to(self._dtype).contiguous()

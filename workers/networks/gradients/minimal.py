@@ -7,7 +7,6 @@ random bytes (tests/workers/engine/test_native.py). minimal.hpp explains its lay
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,7 @@ from workers.networks.gradients import activating, plans, scoring
 from workers.networks.models.minimal import Minimal
 from workers.networks.scorers import KernelScorer
 from workers.numerics.native import address
-from workers.numerics.randomness import Streams, dropout_streams_and_thresholds
+from workers.numerics.randomness import NativeSites, SiteStreams
 from workers.numerics.tensors import Versions, are_of, versions_of
 
 _SITES, _WHOLE_TOKENS = (1, 2), 4
@@ -49,8 +48,7 @@ class _Tables:
     """The knobs and actual sizes, with versions: a trial that takes a lane writes into them."""
     knobs: Tensor  # [L, 4 + knobs of the scorer and its features]
     sizes: Tensor  # [L, 5] int64
-    rates: Mapping[int, Tensor]
-    """Number of each dropout site in use -> its rates [L]."""
+    rates: Tensor  # [k, L] float64, of the dropout sites in use
     placing: Tensor | None  # [s, s]
 
     def serve(self, model: Minimal, length: int) -> bool:
@@ -79,20 +77,19 @@ class NativeMinimal:
         self._sizes = task.tokens, model.width, model.key_width, model.value_width
         rates = model.embedding_dropout, model.residual_dropout
         self._on = [number for number, rate in enumerate(rates) if rate]
+        self._dropped = NativeSites(self._on, self._on, len(rates))
         self._whole_tokens = _WHOLE_TOKENS if model.dropout_unit == "token" else 0
         self._tables: _Tables | None = None
 
     def gradient(
-        self, model: Minimal, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
+        self, model: Minimal, task: Task, parameters: Tensor, batch: Batch, streams: SiteStreams
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(task, NextToken)
         inputs, targets = batch["inputs"].contiguous(), batch["targets"].contiguous()
         parameters = parameters.contiguous()
         lanes, sequences, length = inputs.shape
         tables = self._tables_of(model, task, lanes, length, task.actual_context)
-        states, thresholds = torch.zeros(lanes, 2, dtype=torch.int64), torch.zeros(lanes, 2, dtype=torch.uint8)
-        for site, rates in tables.rates.items():
-            states[:, site], thresholds[:, site] = dropout_streams_and_thresholds(streams[site], rates)
+        states, thresholds = self._dropped.draw(streams, tables.rates)
         gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
         tensors = tables.sizes, parameters, gradient, loss, inputs, targets, tables.knobs, states, thresholds
         told = self._told(sequences, length, lanes, tables)
@@ -134,7 +131,7 @@ class NativeMinimal:
                 seen=versions_of(number for number in seen if isinstance(number, Tensor)),
                 knobs=torch.cat([stack_knobs(model, lanes), *of_scorer], -1).to(self._dtype),
                 sizes=torch.stack([plans.per_lane(size, lanes) for size in own], -1).long(),
-                rates={site: rates[site] for site in self._on},
+                rates=torch.stack(rates)[self._on],
                 placing=scoring.placing_of(model.scorer, length, length, self._dtype),
             )
         return self._tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -16,14 +16,14 @@ from workers.networks.models._layers import Layered
 from workers.networks.models.attention_pooling import AttentionPooling
 from workers.networks.models.linearised_attention import LinearisedAttention
 from workers.networks.models.minimal import Minimal
-from workers.numerics.randomness import Streams
+from workers.numerics.randomness import SiteStreams
 
 
 class NativeModel(Protocol):
     """Loss, gradient and outputs of L lanes at once, of one structure of a model and its task."""
 
     def gradient(
-        self, model: Any, task: Any, parameters: Tensor, batch: Batch, streams: Sequence[Streams], /
+        self, model: Any, task: Any, parameters: Tensor, batch: Batch, streams: SiteStreams, /
     ) -> tuple[Tensor, Tensor]:
         """Compute the gradient [L, P] and the loss [L] at parameters [L, P] on a batch [L, N, ...].
 

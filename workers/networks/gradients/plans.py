@@ -18,7 +18,7 @@ from workers.networks.gradients.row_function_cache import Number
 from workers.numerics.blocks import Blocks
 from workers.numerics.native import address, library
 from workers.numerics.parameters import Parameter
-from workers.numerics.randomness import Streams
+from workers.numerics.randomness import SiteStreams
 
 LOSSES = ("cross_entropy", "squared", "margin")
 SUFFIXES = {torch.float32: "float32", torch.float64: "float64"}
@@ -65,7 +65,7 @@ class PlannedModel(ABC):
         self._blocks = Blocks()
 
     def gradient(
-        self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
+        self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: SiteStreams
     ) -> tuple[Tensor, Tensor]:
         targets, weights = task.position_targets(batch, parameters.dtype)
         gradient, loss = self._blocks.empty_like(parameters), parameters.new_empty(len(parameters))
@@ -86,7 +86,7 @@ class PlannedModel(ABC):
 
     @abstractmethod
     def _describe(
-        self, model: Any, batch: Batch, streams: Sequence[Streams] | None
+        self, model: Any, batch: Batch, streams: SiteStreams | None
     ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
         """Return a call's own sizes and tensors; `streams`: of dropout, None for outputs."""
 
@@ -96,7 +96,7 @@ class PlannedModel(ABC):
         parameters: Tensor,
         batch: Batch,
         wanted: Mapping[str, Tensor | None],
-        streams: Sequence[Streams] | None,
+        streams: SiteStreams | None,
     ) -> None:
         """Fill in a plan and call the function; `wanted`: tensors of a gradient, or of outputs."""
         inputs = batch["inputs"]

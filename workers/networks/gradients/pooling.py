@@ -5,7 +5,7 @@ Legend: L lanes, P parameters, N sets, n items.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from workers.data.tasks import Batch, SetTask, Task
 from workers.networks.activations.gelu import Gelu
 from workers.networks.gradients import activating, plans, scoring
 from workers.networks.models.attention_pooling import AttentionPooling
-from workers.numerics.randomness import Streams
+from workers.numerics.randomness import SiteStreams
 
 _MAPS = ("item_in", "item_out", "query_in", "query_out", "query", "key_value", "output", "class_in", "class_out")
 _SIZES = ("lanes", "batch", "items", "width", "features", "asked", "classes", "total")
@@ -71,7 +71,7 @@ class NativeAttentionPooling(plans.PlannedModel):
         return (*inputs.shape[:2], self._sizes["classes"])
 
     def _describe(
-        self, model: AttentionPooling, batch: Batch, streams: Sequence[Streams] | None
+        self, model: AttentionPooling, batch: Batch, streams: SiteStreams | None
     ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
         lanes, _, items = batch["inputs"].shape[:3]
         knobs = [plans.per_lane(one, lanes) for one in scoring.knobs_of_heads(model.scorer, 1)]

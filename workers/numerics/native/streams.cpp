@@ -19,3 +19,15 @@ extern "C" void dropout_streams_and_thresholds(int lanes, const int64_t *states,
         thresholds[lane] = uint8_t(std::floor(256 * rates[lane] + dither));
     }
 }
+
+// `states` and `thresholds` [L, count], written at the `places` [k] of sites with these tags [k] and rates [k, L].
+extern "C" void site_streams(int lanes, int sites, int count, const int64_t *tags, const int64_t *places, const double *rates, const int64_t *seeds, const int64_t *steps, int64_t *states, uint8_t *thresholds) {
+    for (int lane = 0; lane < lanes; lane++) {
+        for (int site = 0; site < sites; site++) {
+            const int64_t place = int64_t(lane) * count + places[site];
+            int64_t state;
+            stream_states(1, tags[site], seeds + lane, steps + lane, &state);
+            dropout_streams_and_thresholds(1, &state, rates + int64_t(site) * lanes + lane, states + place, thresholds + place);
+        }
+    }
+}
