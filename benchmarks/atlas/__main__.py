@@ -25,8 +25,8 @@ from benchmarks.options import words_of
 
 FOLDER = Path(__file__).parents[2] / "docs/experiments/atlas"
 KEPT = FOLDER / "trials.parquet"
-FIRST = FOLDER / "first.parquet"
-"""The trials of the first atlas, of fourteen tasks and eleven arms, on another processor."""
+EARLIER = ("first", "second")
+"""Earlier atlases, whose trials are kept beside KEPT in files of these names."""
 
 
 def main() -> None:
@@ -50,9 +50,14 @@ def main() -> None:
             found.write_parquet(KEPT, compression="zstd")
             print(f"{found.height:,} rows of {found['task'].n_unique()} tasks in {KEPT}")
         case "page":
-            write_page(plan, pl.read_parquet(KEPT), pl.read_parquet(FIRST), FOLDER)
+            write_page(plan, pl.read_parquet(KEPT), read_earlier(), FOLDER)
         case _:
             sys.exit(0 if _replay_all(options.trials) else 1)
+
+
+def read_earlier() -> dict[str, pl.DataFrame]:
+    """Return the trials of the earlier atlases by name."""
+    return {path.stem: pl.read_parquet(path) for name in EARLIER if (path := FOLDER / f"{name}.parquet").exists()}
 
 
 def read_trial(text: str) -> tuple[str, int]:

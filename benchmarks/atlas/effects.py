@@ -79,10 +79,10 @@ def find_gaps(kept: pl.DataFrame, arm: str) -> pl.DataFrame:
     return _test(_pair(gaps, pl.col("score")))
 
 
-def compare_atlases(first: Atlas, second: Atlas) -> pl.DataFrame:
+def compare_atlases(earlier: Atlas, later: Atlas) -> pl.DataFrame:
     """Return the cells of both by task, endpoint and arm: verdict and mean, `again_verdict` and `again_mean`."""
-    cells = second.cells.select(*CELL, again_verdict="verdict", again_mean="mean")
-    return first.cells.select(*CELL, "verdict", "mean").join(cells, on=CELL, maintain_order="left")
+    cells = later.cells.select(*CELL, again_verdict="verdict", again_mean="mean")
+    return earlier.cells.select(*CELL, "verdict", "mean").join(cells, on=CELL, maintain_order="left")
 
 
 def find_power(effect: float, pairs: int, level: float = SURE) -> float:

@@ -20,10 +20,14 @@ _WHERE = {"in": "", "out": " out of distribution"}
 Row = Mapping[str, Any]
 
 
-def write_page(plan: Mapping[str, TaskPlan], kept: pl.DataFrame, first: pl.DataFrame, folder: Path) -> None:
-    """Write results.md and matrix.svg into the folder; `first`: the trials of the first atlas."""
+def write_page(
+    plan: Mapping[str, TaskPlan], kept: pl.DataFrame, earlier: Mapping[str, pl.DataFrame], folder: Path
+) -> None:
+    """Write results.md and matrix.svg into the folder; `earlier`: the trials of earlier atlases by name."""
     atlas = find_effects(kept)
-    lines = [*_lines(plan, kept, atlas), "", *_again(find_effects(first), atlas)]
+    lines = list(_lines(plan, kept, atlas))
+    for name, trials in earlier.items():
+        lines += ["", *_again(name, find_effects(trials), atlas)]
     (folder / "results.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "matrix.svg").write_text(draw(atlas), encoding="utf-8")
 
@@ -125,11 +129,11 @@ def _trained_by(kept: pl.DataFrame) -> Iterator[str]:
     yield from _table(("numerics version", "step", "trials", "tasks"), rows)
 
 
-def _again(first: Atlas, atlas: Atlas) -> Iterator[str]:
-    """Which verdicts of the first atlas come out again."""
-    both = compare_atlases(first, atlas)
+def _again(name: str, earlier: Atlas, atlas: Atlas) -> Iterator[str]:
+    """Say which verdicts of an earlier atlas come out again."""
+    both = compare_atlases(earlier, atlas)
     verdicts = (BETTER, WORSE, UNDECIDED)
-    yield "## The first atlas, trained again"
+    yield f"## The {name} atlas, trained again"
     yield ""
     same = both.filter(pl.col("verdict") == pl.col("again_verdict")).height
     turned = both.filter(
@@ -138,14 +142,14 @@ def _again(first: Atlas, atlas: Atlas) -> Iterator[str]:
         & (pl.col("verdict") != pl.col("again_verdict"))
     ).height
     yield (
-        f"Of the {first.cells.height} cells of the first atlas (`first.parquet`, the same seeds on another processor) "
-        f"{both.height} are here, {same} of them with the same verdict; of those told apart in both {turned} have "
-        "turned. Each atlas is corrected over its own cells."
+        f"Of the {earlier.cells.height} cells of the {name} atlas (`{name}.parquet`, the same seeds) {both.height} are "
+        f"here, {same} of them with the same verdict; of those told apart in both {turned} have turned. Each atlas is "
+        "corrected over its own cells; [what else was changed](../atlas.md#changes)."
     )
     yield ""
     counts = {key: both.filter(verdict=key[0], again_verdict=key[1]).height for key in product(verdicts, verdicts)}
     rows = ([one, *(str(counts[one, other]) for other in verdicts)] for one in verdicts)
-    yield from _table(("in the first atlas", *(f"{word} here" for word in verdicts)), rows)
+    yield from _table((f"in the {name} atlas", *(f"{word} here" for word in verdicts)), rows)
 
 
 def _findings(kept: pl.DataFrame, atlas: Atlas) -> Iterator[str]:
