@@ -79,8 +79,8 @@ class NativeArchitecture:
         trained = {name: one for name, one in batch.items() if not name.startswith(HELD_OUT)}
         trained = {name: one.unflatten(1, (self._models, -1)).flatten(0, 1) for name, one in trained.items()}
         shared = {name: one.repeat_interleave(self._models, 0) for name, one in within(HELD_OUT, batch).items()}
-        of_weights, loss = self._one.gradient(model, task, own, trained, ())  # there is no dropout
-        of_form, _ = self._one.gradient(model, task, own, shared, ())
+        of_weights, loss = self._one.gradient(model, task, own, trained, streams)  # there is no dropout
+        of_form, _ = self._one.gradient(model, task, own, shared, streams)
         gradient = parameters.new_empty(lanes, self._total)
         at = self._places[:, self._weights].flatten()
         gradient[:, at] = of_weights[:, self._weights].view(lanes, -1)
