@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from spaces import plugins
 from workers.numerics.blocks import LEAST, Blocks
 from workers.numerics.layout import Layout
 from workers.numerics.native import address, library
@@ -30,7 +31,7 @@ from workers.training.optimizers.adam import Adam
 from workers.training.optimizers.adamw import AdamW
 from workers.training.optimizers.muon import Muon
 from workers.training.optimizers.sgd import StochasticGradientDescent
-from workers.training.recipe import Recipe, State, update_key
+from workers.training.recipe import Recipe, State, scalars_key, scalars_paths
 
 _LIBRARIES = {torch.float32: "update_float32", torch.float64: "update_float64"}
 _OPTIMIZERS: tuple[type[Optimizer], ...] = (AdamW, Adam, StochasticGradientDescent, Muon)
@@ -165,8 +166,9 @@ class Scalars:
     """
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
-        self._recipe = recipe
-        self._traced = Traced(("scalars", update_key(recipe), str(device)), vmap(vmap(self._one, (None, 0))))
+        self._optimizer, self._averaging, self._training = recipe.optimizer, recipe.averaging, recipe.training
+        self._paths = scalars_paths(recipe)
+        self._traced = Traced(("scalars", scalars_key(recipe), str(device)), vmap(vmap(self._one, (None, 0))))
         self._knobs: Versions = []
         self._step: Versions = []
         self._ahead: list[Tensor] = []
@@ -178,24 +180,26 @@ class Scalars:
 
     def __call__(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
         """Return float64 [L, scalars + averages], as update.hpp reads them."""
-        if not (self._ahead and are_of(self._step, [step]) and are_of(self._knobs, knobs.values())):
+        own = [knobs[path] for path in self._paths]
+        if not (self._ahead and are_of(self._step, [step]) and are_of(self._knobs, own)):
             self._ahead = [*self.of_next(knobs, step).flip(0)]  # the next one is the last
-            self._knobs = versions_of(knobs.values())
+            self._knobs = versions_of(own)
         return self._ahead.pop()
 
     def of_next(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
         """Return float64 [AHEAD, L, scalars + averages] of this and later steps on their device."""
         steps = step[:, None] + torch.arange(AHEAD, device=step.device)
-        return self._traced(knobs, steps).transpose(0, 1).contiguous()
+        own = {path: knobs[path] for path in self._paths}
+        return self._traced(own, steps).transpose(0, 1).contiguous()
 
     def note_step(self, step: Tensor) -> None:
         """Note which tensor holds the steps after the update."""
         self._step = versions_of([step])
 
     def _one(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
-        recipe = self._recipe.bind(knobs)
-        steps = torch.as_tensor(recipe.training.steps)
-        optimizer, averaging = recipe.optimizer, recipe.averaging
+        optimizer = plugins.bind(self._optimizer, knobs, "optimizer")
+        averaging = plugins.bind(self._averaging, knobs, "averaging")
+        steps = torch.as_tensor(plugins.bind(self._training, knobs, "training").steps)
         rate = optimizer.learning_rate * optimizer.schedule.factor(step, steps)
         scalars = [exact(optimizer.clip_norm), *_of_optimizer(optimizer, rate, step)]
         weights = torch.zeros(0, dtype=torch.float64, device=step.device)  # [k]

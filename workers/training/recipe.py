@@ -280,6 +280,17 @@ def update_key(recipe: Recipe) -> str:
     return plugins.canonical_json([*parts, layout, recipe.training.dtype, [*recipe.knobs()]])
 
 
+def scalars_paths(recipe: Recipe) -> list[str]:
+    """Return the paths of the knobs from which an update's scalars follow."""
+    return [path for path in recipe.knobs() if path.startswith(("optimizer.", "averaging.", "training."))]
+
+
+def scalars_key(recipe: Recipe) -> str:
+    """Return a key of all that shapes these scalars, which are alike for models of every size."""
+    parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging)]
+    return plugins.canonical_json([*parts, scalars_paths(recipe)])
+
+
 def metrics_key(recipe: Recipe) -> str:
     """Return a key of all that shapes the task's metrics, as `update_key` does of the update."""
     knobs = [path for path in recipe.knobs() if path.startswith("task.")]

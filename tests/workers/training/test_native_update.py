@@ -23,13 +23,14 @@ from tests.support.native_update import (
     trained,
     update_in_c,
 )
+from tests.support.trials import config
 from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.tracing import tree_leaves
 from workers.training.averaging.ema import update_average
 from workers.training.native_update import update_of
 from workers.training.optimizers.adam import Adam
-from workers.training.recipe import layout_of
+from workers.training.recipe import Recipe, layout_of
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
@@ -53,6 +54,18 @@ def test_it_is_the_traced_update(
     close = {"rtol": 1e-12, "atol": 1e-14} if dtype == "float64" else {"rtol": 1e-5, "atol": 1e-7}
     for found, expected in zip(tree_leaves(compiled), tree_leaves(traced), strict=True):
         torch.testing.assert_close(found, expected, **close)
+
+
+def test_models_of_other_sizes_and_batches_share_the_recording_of_scalars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search over structures would record it for each of its trials, which may train for a second."""
+    monkeypatch.setattr("workers.numerics.tracing._RECORDINGS", {})
+    seconds = list[float]()
+    for own in (config(averaging={"name": "bema"}), config(averaging={"name": "bema"}, width=20, batch=8, length=3)):
+        recipe = Recipe.of(own)
+        update = update_in_c(recipe, layout_of(recipe))
+        trained(update, recipe, layout_of(recipe), lanes=3)
+        seconds.append(update.seconds)
+    assert seconds[0] > 0 == seconds[1]
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
