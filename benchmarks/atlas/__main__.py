@@ -57,7 +57,7 @@ def main() -> None:
 
 def read_earlier() -> dict[str, pl.DataFrame]:
     """Return the trials of the earlier atlases by name."""
-    return {path.stem: pl.read_parquet(path) for name in EARLIER if (path := FOLDER / f"{name}.parquet").exists()}
+    return {name: pl.read_parquet(FOLDER / f"{name}.parquet") for name in EARLIER}
 
 
 def read_trial(text: str) -> tuple[str, int]:

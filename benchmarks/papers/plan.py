@@ -84,7 +84,7 @@ class Level:
     steps: tuple[int, ...]
     """The steps after which it is told."""
     paper: str
-    """What the paper says of it."""
+    """The paper's own numbers, or how it shows them."""
 
 
 @dataclass(frozen=True, kw_only=True)

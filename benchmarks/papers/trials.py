@@ -51,11 +51,8 @@ def collect(plan: Plan, database: str) -> pl.DataFrame:
     """
     stored, found = graft.open(database), list[pl.DataFrame]()
     for one in plan.studies.values():
-        if (
-            not (named := _named(plan, one.name))
-            or one.study not in stored
-            or stored[one.study].status().state != "finished"
-        ):
+        named = _named(plan, one.name)
+        if not named or one.study not in stored or stored[one.study].status().state != "finished":
             continue
         study = stored[one.study]
         trials = stored.query(_TRIALS.format(study=one.study)).with_columns(
