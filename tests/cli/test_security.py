@@ -279,7 +279,7 @@ NASTY = (
 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("text", NASTY)
 @pytest.mark.filterwarnings("ignore:Glyph:UserWarning")
 def test_a_report_of_hostile_texts_is_a_whole_page_in_which_nothing_acts(tmp_path: Path, text: str):

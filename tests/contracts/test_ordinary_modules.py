@@ -59,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", MODULES)
-@pytest.mark.sampled(2, len(MODULES))
+@pytest.mark.sampled(1, len(MODULES))
 def test_an_ordinary_module_keeps_the_contract_is_launched_and_replays_to_the_bit(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def pictures(page: Document) -> dict[int, str]:
     return {block.number: block.caption for block in page.blocks if isinstance(block, Picture)}
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("study", studies())
 def test_a_section_that_applies_has_blocks_and_numbers_its_figures_from_its_own_on(name: str, study: str) -> None:

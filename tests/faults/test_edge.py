@@ -272,6 +272,7 @@ def make_people(url: str) -> None:
         make_token(url, name, role)
 
 
+@pytest.mark.sampled(1)
 def test_no_action_on_anothers_study_takes_effect(url: str) -> None:
     make_people(url)
     assert sum(check_owners(url, seed, 60) for seed in range(5)) > 50

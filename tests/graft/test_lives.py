@@ -51,6 +51,7 @@ def tables(url: str) -> dict[str, list[Any]]:
 # -- more trials -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sampler", ["random", "qmc", "{grid: {points: 3}}"])
 def test_an_extended_study_has_the_trials_of_one_launched_so(tmp_path: Path, sampler: str):
     """At an odd number within a group, so that the rest of the group keeps its shape."""
@@ -416,6 +417,7 @@ def running_study(url: str) -> Iterator[str]:
     controller.close()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "act",
     [
@@ -463,6 +465,7 @@ BAD: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("words", BAD)
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path, run: Run, words: str):
     url = f"sqlite:///{tmp_path}/graft.db"

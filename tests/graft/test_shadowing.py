@@ -35,6 +35,7 @@ def hide(folder: Path, package: str, kind: str) -> Path:
     return file
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["folder", "file"])
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_program_names_both_files_in_one_line(package: str, kind: str, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_what_is_known_of_a_task_is_told_at_length_and_in_short(search: Search) 
     assert "no trial of affine, or of a task of its family, has ended" in search("advise", "affine", status=2)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -417,6 +417,7 @@ def asked(port: int, method: str, path: str, body: bytes | None = None, **header
         return answer.status, answer.read()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("path", READS)
 @pytest.mark.parametrize("study_id", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_the_dashboard_answers_what_it_reads(served: int, path: str, study_id: int) -> None:

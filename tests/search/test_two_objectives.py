@@ -228,6 +228,7 @@ def _report(trial: Trial) -> Report:
 RATINGS = "SELECT number, draws, objective, second_objective, constraints, feasible FROM trials ORDER BY number"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sampler", ["{tpe: {startup: 4}}", "{nsga2: {population: 4}}"])
 @pytest.mark.parametrize("objective", [TWO, "{minimize: tvd/bema}"])
 def test_a_study_that_is_interrupted_tries_what_it_would_have_tried(tmp_path: Path, sampler: str, objective: str):

@@ -266,6 +266,7 @@ def test_a_service_runs_the_other_studies(interrupted: Path, tmp_path: Path, edi
     assert found["other"] == ("done", "")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("edit", REASONS)
 def test_an_entry_of_the_queue_that_was_edited_fails_with_its_fault(
     interrupted: Path, tmp_path: Path, edit: str

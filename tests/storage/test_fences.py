@@ -29,6 +29,7 @@ def seen(url: str) -> list[list[tuple[Any, ...]]]:
     return [raw(url, rows) for rows in ROWS]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
 def test_who_held_a_trial_before_changes_no_row_and_who_holds_it_changes_one(url: str, write: Write):
     with controlled(url) as study:
@@ -47,6 +48,7 @@ def test_who_held_a_trial_before_changes_no_row_and_who_holds_it_changes_one(url
         assert others == [row for row in before[0] if row[0] == 1]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
 def test_a_write_made_again_as_its_answer_was_lost_comes_to_the_same(url: str, write: Write):
     with controlled(url) as study:

@@ -75,7 +75,7 @@ def relative(path: Path) -> str:
     return os.path.relpath(path)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "alias", [link, linked_folder, hard_link, unlocked, relative], ids=lambda alias: alias.__name__
 )
@@ -324,6 +324,7 @@ MORE_WRITES = {
 EVERYTHING = ("studies", "trials", "metrics", "checkpoints", "workers")
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("write", (WRITES | MORE_WRITES).values(), ids=[*WRITES, *MORE_WRITES])
 def test_whoever_claims_the_study_past_the_lock_ends_all_writes_of_who_had_it(url: str, write: Write):
     with open_store(url) as store:

@@ -128,6 +128,7 @@ REFUSED: list[tuple[Callable[[str], object], str]] = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("act", "line"), REFUSED, ids=[line for _, line in REFUSED])
 def test_what_cannot_be_done_is_one_line_and_changes_nothing(url: str, act: Callable[[str], object], line: str):
     submit(url, "done")

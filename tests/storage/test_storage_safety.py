@@ -122,6 +122,7 @@ def test_a_database_of_the_first_version_is_brought_up_with_its_rows(url: str):
     )
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("version", [f"{number:04}" for number in range(1, int(VERSION))])
 def test_a_study_of_every_released_schema_is_brought_up_and_goes_on(url: str, version: str):
     make_first_version(url)

@@ -106,6 +106,7 @@ def test_a_running_study_refuses_a_second_launch_and_is_stopped_from_elsewhere(t
     assert states(url) == {"queued": 48}
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

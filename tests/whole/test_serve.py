@@ -225,6 +225,7 @@ def test_a_study_that_goes_wrong_fails_alone(tmp_path: Path):
     assert f"a: failed: {entries['a'].reason}" in lines
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

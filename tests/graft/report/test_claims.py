@@ -61,6 +61,7 @@ def test_a_large_effect_is_told_in_a_sentence_and_in_the_table() -> None:
     assert claims(made_study(0.0, 8, seed=1)) == ([], [])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", NULLS)
 def test_a_few_studies_without_effect_claim_little(kind: str) -> None:
     """Of four studies each with 2, 4 and 8 seeds; chance has fixed seeds."""

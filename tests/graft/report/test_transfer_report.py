@@ -106,6 +106,7 @@ def test_the_command_offers_what_the_report_writes() -> None:
     assert OFFERED == ENDINGS
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ending", OFFERED)
 def test_every_format_is_written_from_a_database(search: Search, tmp_path: Path, ending: str) -> None:
     told = search("stage-two", "-o", f"matrix{ending}")

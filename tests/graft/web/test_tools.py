@@ -271,6 +271,7 @@ def test_a_look_before_the_end_is_recorded_and_listing_is_none(database: str, tm
 ADA, BOB, READER = (Holder(name, role) for name, role in (("ada", "submit"), ("bob", "submit"), ("eve", "read")))
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("tool", "arguments", "told"),
     [

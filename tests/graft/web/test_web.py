@@ -70,6 +70,7 @@ def test_pages_of_trials_are_all_trials_once(client: TestClient, limit: int) -> 
     assert all(len(page) == limit for page in found[:-1])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("where", "sort"),
     [

@@ -237,6 +237,7 @@ INJECTIONS = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_a_condition_says_nothing_but_a_condition(
     client: TestClient, text: str, caplog: pytest.LogCaptureFixture

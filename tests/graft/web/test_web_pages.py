@@ -352,6 +352,7 @@ def test_buttons_change_the_queue_for_who_may(tmp_path: Path) -> None:
         assert [entry.state for entry in reader.queue()] == ["paused"]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "path", ["/", "/queue", "/studies/demo", "/studies/demo/trials/3", "/compare?study=demo&study=demo"]
 )

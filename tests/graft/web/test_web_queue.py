@@ -118,6 +118,7 @@ def test_what_another_process_writes_is_taken_later(
     assert queue(database)["tiny"].state == "waiting"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [

@@ -88,6 +88,7 @@ def entries(question: str) -> list[list[float]]:
 # --- every algorithm
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_plain_solver_agrees_on_texts_of_every_split(algorithm: str) -> None:
     task, (solver, asked) = task_of(algorithm), SOLVERS[algorithm]

@@ -89,6 +89,7 @@ def test_what_is_expanded_is_in_memory_once():
     assert stored_bytes(torch.zeros(0, 4)) == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name", ["minimal with dropout in float32", "gpt with every dropout in float32", "pooling with muon"]
 )

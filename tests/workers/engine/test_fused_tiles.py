@@ -92,6 +92,7 @@ def test_without_rounding_it_trains_as_the_native_step_does(sizes: str) -> None:
     assert_close(own, native_steps(recipe, 2, 10), 1e-5)
 
 
+@pytest.mark.sampled(4)
 @compiled
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("steps", [1, 20])

@@ -56,6 +56,7 @@ def both_steps(recipe: Recipe, lanes: int = 3) -> tuple[Any, Any]:
     return native(knobs, seeds, start, batch), traced(knobs, seeds, start, batch)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dropout", DROPOUTS)
 def test_the_native_gradient_is_torchs_gradient(shape: tuple[int, ...], dropout: tuple[float, float]) -> None:
@@ -75,6 +76,7 @@ def test_it_covers_dropout_per_token(dropout: tuple[float, float]) -> None:
 KERNELS = [{"name": "cosformer"}, {"name": "spline_kernel"}, {"name": "spline_kernel", "phi": {"name": "gelu"}}]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dropout", DROPOUTS)
 @pytest.mark.parametrize(
     "scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}, {"name": "ssa"}, *KERNELS]
@@ -87,6 +89,7 @@ def test_it_covers_temperature_uniform_attention_and_features(
     assert (native.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", [name for name in plugins.names(Scorer) if name != "mixed"])
 def test_it_covers_every_scorer_of_one_head(name: str) -> None:
     scorer = {"name": name, **({"phase": "always"} if name == "adaptive_temperature" else {})}

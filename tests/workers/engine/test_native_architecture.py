@@ -75,6 +75,7 @@ def test_the_gradient_is_torchs(name: str) -> None:
     torch.testing.assert_close(loss, losses, rtol=1e-12, atol=0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", LEARNED)
 def test_metrics_are_the_traced_ones(name: str) -> None:
     """Means over the models, also of lanes that copies fill up."""

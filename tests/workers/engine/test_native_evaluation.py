@@ -186,6 +186,7 @@ def metrics_of(trials: list[Any], monkeypatch: pytest.MonkeyPatch, *, traced: bo
         return {number: list(found) for number, found in pack.evaluate([one.number for one in trials]).items()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("task", "model"),

@@ -156,6 +156,7 @@ def test_free_lanes_at_the_end_are_left_out_of_the_gradient(family: str) -> None
     assert whole.loss_sum[:2].all()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_copies_of_a_population(family: str) -> None:
     """A copy takes over its parent's state among neighbours, or, alone, trains along its line."""

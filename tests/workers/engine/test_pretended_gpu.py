@@ -35,7 +35,7 @@ EXPECTED_FAULTS = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(4, 44)
+@pytest.mark.sampled(2, 44)
 def test_a_step_waits_for_nothing_sends_nothing_and_has_no_more_kernels_than_before(name: str):
     with pretended_gpu() as gpu:
         counted = count_step(gpu, pack_of(CASES[name]))
@@ -183,6 +183,7 @@ class Planted:
 _training = SetComplement.training
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

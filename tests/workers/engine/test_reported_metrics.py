@@ -27,6 +27,7 @@ def by_shapes(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, 
     return reported_metrics.reported_metrics(trial)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SPACES)
 def test_shapes_give_the_metrics_that_numbers_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = trial_of(name)

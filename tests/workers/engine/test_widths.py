@@ -471,6 +471,7 @@ def last_reports(controller: FakeController) -> dict[tuple[int, int], Report]:
     return {(report.number, report.step): report for report in controller.reports}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("limit", [{"making": 2}, {"stepping": 3}, {"resizing": 5}, {"making": 2, "stepping": 2}])
 def test_a_worker_goes_on_with_what_memory_has_room_for_and_numbers_do_not_change(
     limit: dict[str, int], monkeypatch: pytest.MonkeyPatch

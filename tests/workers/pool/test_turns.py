@@ -66,6 +66,7 @@ def share_time(shares: Mapping[int, float], devices: Mapping[int, Sequence[int]]
     return spent
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "devices",
     [{1: (0,), 2: (0,), 3: (0,)}, {1: (0, 1), 2: (0, 1), 3: (0, 1)}, {1: (0,), 2: (0,), 3: (0, 1)}],
