@@ -58,16 +58,20 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return int(asked) if asked else len(os.sched_getaffinity(0)) + 1
 
 
-MARKS = {"fast and not long": ("fast",), "gpu": ("gpu",), "long and not slow": ("long", "sampled")}
-"""What `-m` says -> the marks of which a module must have one; a module of others is not imported."""
+TEXTS = {
+    "fast and not long": ("mark.fast",),
+    "gpu": ("mark.gpu",),
+    "long and not slow": ("mark.long", "mark.sampled", "url: str"),
+}
+"""What `-m` says -> texts of which a module must have one; a module without them is not imported."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Import only the modules that `-m` asks for: all take 19 s of a core, and need all extras."""
-    marks = MARKS.get(config.option.markexpr)
-    if marks and collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
-        text = collection_path.read_text()
-        return not any(f"pytest.mark.{mark}" in text for mark in marks) or None
+    texts = TEXTS.get(config.option.markexpr)
+    if texts and collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
+        module = collection_path.read_text()
+        return not any(text in module for text in texts) or None
     return None
 
 
@@ -77,7 +81,7 @@ def _is_fast(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the parameters of a test that is `sampled(daily, most)`: after the first `daily`, they are long.
+    """Mark as long what asks PostgreSQL, except for storage, and of `sampled(daily, most)` all after the first `daily`.
 
     Where `most` is given, so many run in all: those of the others lie evenly among them, and the rest is slow.
     `-m 'fast and not long'` starts no server.
@@ -86,7 +90,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if "[postgresql" not in item.nodeid and "postgres" not in item.fixturenames]
     sampled: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("sampled"):
+        # What asks PostgreSQL is tested with storage; pages and commands over it, with the long tests.
+        if "[postgresql" in item.nodeid and "tests/storage/" not in item.nodeid and "tests/faults/" not in item.nodeid:
+            item.add_marker(pytest.mark.long)
+        elif item.get_closest_marker("sampled"):
             sampled.setdefault(item.nodeid.split("[")[0], []).append(item)
     for several in sampled.values():
         daily, most = [*several[0].get_closest_marker("sampled").args, len(several)][:2]

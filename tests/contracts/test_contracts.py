@@ -20,6 +20,8 @@ EXCEPTIONS = {
 """Family, name and check -> why a plug-in of ours does not keep it."""
 LONG = ("packed_is_alone", "nothing_diverges", "each_derivative")
 """Checks that take seconds: in every run for one plug-in of each family, in the long ones for all."""
+FITTED = {("sampler", "gp"), ("sampler", "learned")}
+"""What fits models to a hundred trials, which takes a second: in every run for one check."""
 SLOW = {("corpus", "python")}
 """What takes many seconds: all of the standard library is made into tokens."""
 REPRESENTATIVES = {"scorer": "ssa", "model": "minimal", "corpus": "stories", "task": "add"}
@@ -38,6 +40,7 @@ def cases() -> Iterator[Any]:
                 if check.trains and name in seen:
                     continue
                 quick = check.name not in LONG or (name == shown and check.name == "packed_is_alone")
+                quick = quick and ((family, name) not in FITTED or check.name == "direction")
                 slow = check.trains and (family, name) in SLOW
                 marks = [] if quick else [pytest.mark.slow if slow else pytest.mark.long]
                 yield pytest.param(family, check, configuration, marks=marks, id=f"{family} {name} {check.name}")

@@ -536,6 +536,7 @@ def test_answers_are_made_for_each_client_a_few_at_a_time() -> None:
     assert (order.count("a"), order.count("429")) == (5, 1)
 
 
+@pytest.mark.long
 def test_a_proxy_that_is_named_says_for_whom_it_asks_and_whether_over_tls(database: str) -> None:
     token = make_token(database, "ada", "read")
     body = f"token={token}".encode()

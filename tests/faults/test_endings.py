@@ -144,6 +144,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_safely(tmp_path: Path):
 # -- killed, and short of memory -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_launch_that_is_killed_is_told_in_a_line(tmp_path: Path):
     with running(tmp_path, *LAUNCH, before=UNHURRIED) as process:
         wait_until(lambda: finished(f"sqlite:///{tmp_path}/graft.db") > 3)

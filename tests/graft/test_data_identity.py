@@ -188,6 +188,7 @@ def test_one_byte_between_launch_and_resume_is_refused_in_one_line(folder: Path,
     assert search("replay", kind, 3)[0] == 2
 
 
+@pytest.mark.long
 def test_a_study_of_an_earlier_graft_says_that_its_data_is_unknown(folder: Path, search: Search) -> None:
     assert search("launch", folder / "outside.yaml")[0] == 0
     raw("sqlite:///graft.db", "UPDATE studies SET data = NULL")

@@ -94,6 +94,7 @@ def test_temperatures_are_one_like_in_training_and_ratios_of_moments_under_a_shi
     assert by_prompt[1][:, 0].median() == pytest.approx(3.0)
 
 
+@pytest.mark.long
 def test_the_studies_are_measured_from_their_stored_trials(tmp_path: Path) -> None:
     """The error at temperature 1, and a width's tables, are those that validation reports."""
     url, plan = f"sqlite:///{tmp_path}/papers.db", read_plan()

@@ -182,6 +182,7 @@ def test_a_constraint_of_an_option_is_for_the_trials_that_take_it():
     assert not rating_after(here, NO_RATING, averaged, report_of(tvd=1.0)).feasible
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(st.integers(0, 5) | st.none(), st.integers(0, 5) | st.none())),
     st.booleans(),

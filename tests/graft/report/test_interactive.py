@@ -308,6 +308,7 @@ def test_a_figure_is_zoomed_read_off_and_exported_in_a_file(
     assert [address for address in page.fetched if not address.startswith(("file:", "data:image"))] == []
 
 
+@pytest.mark.long
 def test_charts_of_a_notebook_are_drawn_in_a_frame_that_cannot_reach_it(page: Browser, tmp_path: Path) -> None:
     figures = Figures("tiny: loss", [picture(1, name=EVIL), picture(2, is_map=True), picture(3)])
     cell = figures.interactive()._repr_html_()

@@ -145,6 +145,7 @@ def test_a_study_with_results_but_no_metrics_still_has_its_best_trials(tmp_path:
     assert "svg" not in page.tags
 
 
+@pytest.mark.long
 def test_eight_trials_in_one_group(tmp_path: Path) -> None:
     page = html(synthetic(groups=1, members=8), tmp_path)
     assert_inert(page)

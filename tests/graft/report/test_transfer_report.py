@@ -506,6 +506,7 @@ def test_a_picture_of_any_size_is_drawn(count: int, tmp_path: Path) -> None:
     assert 300 < width < 6000
 
 
+@pytest.mark.long
 def test_units_that_differ_share_a_picture_and_a_page(tmp_path: Path) -> None:
     mixed = pl.concat(
         [of_names("a", "b"), of_names("c", "d", direction="minimize").with_columns(pl.col("number") + 99)]

@@ -91,6 +91,7 @@ def test_a_range_is_typed_by_the_keyboard_and_stays_through_a_change(page: Brows
     assert not page.complaints
 
 
+@pytest.mark.long
 def test_curves_are_read_off_and_zoomed_by_the_keyboard(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo?trials=3")
     page.run("window.chart = document.querySelectorAll('.canvas')[1]; chart.focus()")

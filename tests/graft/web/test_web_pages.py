@@ -254,6 +254,7 @@ def test_a_page_says_that_its_server_has_gone(page: Browser, shown: Shown) -> No
     assert not page.complaints
 
 
+@pytest.mark.long
 def test_who_reads_a_page_keeps_the_focus_when_it_changes(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo")
     page.run("window.link = document.getElementById('best-link-3')")
@@ -280,6 +281,7 @@ def test_a_page_can_be_used_by_the_keyboard(page: Browser, shown: Shown) -> None
     assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+@pytest.mark.long
 def test_links_and_words_have_room_on_a_phone(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo", SIZES["phone"])
     boxes = "[...document.querySelectorAll('main nav a')].map(link => link.getBoundingClientRect())"

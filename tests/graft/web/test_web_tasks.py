@@ -105,7 +105,7 @@ PAGES = {
 }
 
 
-@pytest.mark.sampled(4))
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("size", SIZES)
 def test_a_page_shuts_nobody_out(page: Browser, address: str, name: str, size: str) -> None:

@@ -285,7 +285,7 @@ def test_marks_of_no_trial_are_refused(client: TestClient, form: dict[str, str])
     assert any(word in answer.text for word in ("0 trials; from 1", "the study has no trial 99", "must be a word"))
 
 
-@pytest.mark.sampled(0)
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     "path",

@@ -306,6 +306,7 @@ def test_add_mod_trains_on_8938_pairs_and_validates_the_other_471() -> None:
     assert (len(trained), len(validated), len(trained | validated)) == (8938, 471, 97**2)
 
 
+@pytest.mark.long
 def test_parentheses_lengths_and_labels_are_as_told() -> None:
     task = task_of("parentheses")
     for split, allowed in {"training": range(1, 21), "validation": range(21, 41), "test": range(21, 41)}.items():
@@ -372,6 +373,7 @@ def operations(question: Tokens) -> int:
     return sum(token in (7, 8, 9) for token in question)
 
 
+@pytest.mark.long
 def test_mano_has_a_fixed_training_set_that_keeps_to_its_129_short_expressions() -> None:
     task = plugins.build(Task, {"name": "mano", "training_examples": 500})
     assert isinstance(task, Completion)

@@ -117,6 +117,7 @@ def test_its_gradient_is_as_near_to_float64_as_factors_are_rounded() -> None:
     assert 1e-5 < error < 1e-3
 
 
+@pytest.mark.long
 @compiled
 def test_bits_depend_neither_on_width_nor_on_launches_nor_on_the_order_of_threads() -> None:
     recipe = recipe_of({**PAPER, "batch": 9})

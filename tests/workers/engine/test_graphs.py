@@ -161,6 +161,7 @@ def assert_equal(found: Saved, expected: Saved) -> None:
 CASES = ("schedule cosine 0", "minimal, padded, dropout of tokens", "gpt with every dropout in float32")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.sampled(1)
 def test_replayed_steps_give_the_numbers_of_started_ones_through_refills_and_widths(

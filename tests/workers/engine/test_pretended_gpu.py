@@ -86,6 +86,7 @@ def test_a_minimal_step_has_at_most_sixty_kernels_and_a_transformer_of_two_layer
     assert BUDGET["task set_complement 0"] <= BUDGET["gpt with every dropout in float32"] <= 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["minimal, padded, dropout of tokens", "diagnostics", "averaging bema_grid 0"])
 @pytest.mark.sampled(1)
 def test_packs_resize_validate_refill_and_end_there_as_on_a_cpu(name: str):
@@ -218,6 +219,7 @@ def test_a_constant_of_the_cpu_inside_a_recorded_step_is_refused(monkeypatch: py
         pack_of(GPT)
 
 
+@pytest.mark.long
 def test_kernels_that_are_planted_break_the_budget(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Tanh, "apply", lambda self, values, learned: values.cumsum(-1).tanh())
     with pretended_gpu() as gpu:

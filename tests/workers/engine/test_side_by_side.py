@@ -130,6 +130,7 @@ def trained(trials: Sequence[Trial]) -> Saved:
     return {**snapshot.tensors}
 
 
+@pytest.mark.long
 def test_packs_on_streams_of_their_own_give_the_bits_of_packs_one_after_another(streams: Streams):
     several = [[trial(number, CASES[name]) for number in range(2)] for name in NAMES]
     assert several[0][0].structure != several[1][0].structure

@@ -171,6 +171,7 @@ def _rate_by_blocks(device: Device, width: int) -> float:
     return width / math.ceil(width / 264)
 
 
+@pytest.mark.long
 def test_the_estimate_of_a_lanes_memory_keeps_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node of autograd that holds its own result is seen by no collector of garbage."""
     saved, hooks = list[weakref.ref[Tensor]](), memory.saved_tensors_hooks

@@ -90,6 +90,7 @@ def test_memory_that_runs_out_is_told_as_it_is(monkeypatch: Any):
         fusion.run(given)
 
 
+@pytest.mark.long
 def test_fusions_are_kept_as_long_as_their_recording():
     with emulated_fusion(Fusion.operate) as ran:
         traced = Traced(("test", object()), lambda x: (x * 2).exp().sum(-1))

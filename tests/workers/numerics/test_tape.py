@@ -52,6 +52,7 @@ def test_a_recording_gives_for_other_tensors_what_the_function_gives(function: o
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
+@pytest.mark.long
 def test_a_recording_that_is_dropped_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "_KEPT", 0)
     constant = torch.rand(1000, generator=torch.Generator().manual_seed(2))
@@ -82,6 +83,7 @@ ACTS: list[Callable[[Made, int, int], Tensor]] = [
 CALLS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 99), st.integers(0, 99)), max_size=12)
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(calls=CALLS, returned=st.lists(st.integers(0, 99), min_size=1, max_size=4))
 def test_what_is_left_out_of_a_recording_changes_no_number(

@@ -35,7 +35,7 @@ from workers.training.recipe import Recipe, layout_of
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     st.sampled_from(OPTIMIZERS),
     st.sampled_from(AVERAGINGS),
