@@ -120,9 +120,9 @@ def service(folder: Path, code: Path, options: Sequence[str]) -> Generator[tuple
         try:
             assert process.stderr
             for line in process.stderr:
-                if found := re.search(r"http://([\d.:]+)", line):
+                if match := re.search(r"http://([\d.:]+)", line):
                     threading.Thread(target=process.stderr.read, daemon=True).start()
-                    yield process.pid, found[1]
+                    yield process.pid, match[1]
                     return
             raise SystemExit("the service did not start")
         finally:
@@ -165,11 +165,13 @@ class Round(NamedTuple):
     @property
     def ratios(self) -> tuple[float, float]:
         """Of the rates, by the clock and by the processor time that the service's process got."""
-        work = [one.steps / one.processor for one in (self.quiet, self.asked)]
+        work = [window.steps / window.processor for window in (self.quiet, self.asked)]
         return self.asked.rate / self.quiet.rate, work[1] / work[0]
 
     def __str__(self) -> str:
-        quiet, asked = (f"{one.rate:>15,.0f} {one.processor / one.seconds:6.2f}" for one in (self.quiet, self.asked))
+        quiet, asked = (
+            f"{window.rate:>15,.0f} {window.processor / window.seconds:6.2f}" for window in (self.quiet, self.asked)
+        )
         answering = f"{self.asked.answering / self.asked.seconds:>12.2f} {self.requests / self.asked.seconds:>8.1f}"
         return f"{quiet} {asked} {answering} {self.ratios[0]:>12.3f} {self.ratios[1]:>12.3f}"
 
@@ -205,9 +207,9 @@ def main() -> None:
     each = -(-options.requests // options.rounds)
     limits = ("--processor", options.processor) if options.processor else ()
     with (
-        tempfile.TemporaryDirectory() as place,
-        service(Path(place), options.code, limits) as (pid, address),
-        closing(sqlite3.connect(f"file:{place}/graft.db?mode=ro", uri=True, isolation_level=None)) as connection,
+        tempfile.TemporaryDirectory() as folder,
+        service(Path(folder), options.code, limits) as (pid, address),
+        closing(sqlite3.connect(f"file:{folder}/graft.db?mode=ro", uri=True, isolation_level=None)) as connection,
     ):
         os.nice(19)
         counter = Counter(connection, pid)
@@ -219,8 +221,8 @@ def main() -> None:
         for number in range(options.rounds):
             rounds.append(measure_round(counter, address, options.seconds, each, asks_first=number % 2 == 1))
             print(f"{number + 1:>5} {rounds[-1]}", flush=True)
-    requests = sum(one.requests for one in rounds)
-    clock, processor = ([one.ratios[index] for one in rounds] for index in (0, 1))
+    requests = sum(pair.requests for pair in rounds)
+    clock, processor = ([pair.ratios[index] for pair in rounds] for index in (0, 1))
     print(f"{len(rounds)} rounds, {requests:,} requests, 95 % intervals;", told("by the clock", clock), end="; ")
     print(told("by the processor", processor))
 

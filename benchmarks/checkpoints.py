@@ -57,7 +57,7 @@ def measured(name: str, lanes: int, repeats: int) -> str:
         write = milliseconds(lambda: archive.write("worker", snapshot), repeats)
         [first, *_] = written = archive.write("worker", snapshot)
         read = milliseconds(lambda: archive.read(first.path, first.sha256), repeats)
-        resumed = [replace(one, checkpoints=(at,)) for one, at in zip(trials, written, strict=True)]
+        resumed = [replace(copy, checkpoints=(at,)) for copy, at in zip(trials, written, strict=True)]
         again = milliseconds(lambda: placed(resumed, archive), repeats)
         anew = milliseconds(lambda: placed(trials, archive), repeats)
         size = Path(first.path).stat().st_size / 1e6

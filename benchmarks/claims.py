@@ -27,14 +27,14 @@ SEEDS = (4, 5, 6, 8, 12, 16)
 
 
 def _normal(random: np.random.Generator, seeds: int, gains: float) -> Numbers:
-    own = random.normal(size=(2, seeds)) / sqrt(2) + random.normal(size=seeds)
-    return own + np.array([[0.0], [gains]])
+    draws = random.normal(size=(2, seeds)) / sqrt(2) + random.normal(size=seeds)
+    return draws + np.array([[0.0], [gains]])
 
 
 def _trick(random: np.random.Generator, seeds: int, gains: float) -> Numbers:
     """Half of all models find a trick."""
-    own = 2.0 * (random.random((2, seeds)) < 0.5) + random.normal(size=(2, seeds)) / 10
-    return own + np.array([[0.0], [gains * sqrt(2.02)]])
+    draws = 2.0 * (random.random((2, seeds)) < 0.5) + random.normal(size=(2, seeds)) / 10
+    return draws + np.array([[0.0], [gains * sqrt(2.02)]])
 
 
 def _accuracy(answers: int, right: float) -> tuple[Draw, float]:
@@ -81,7 +81,7 @@ def decide_made_claims(kind: str, seeds: int, gains: float, claims: int, seed: i
 
 def count_verdicts(results: list[ClaimResult]) -> dict[str, float]:
     """Verdict -> its share."""
-    counts = Counter(one.verdict for one in results)
+    counts = Counter(result.verdict for result in results)
     return {verdict: counts[verdict] / len(results) for verdict in ("confirmed", "refuted", "undecided")}
 
 
@@ -96,7 +96,7 @@ def main() -> None:
     for kind in KINDS:
         for seeds in SEEDS:
             none, gain = (decide_made_claims(kind, seeds, gains, claims) for gains in (0.0, 1.0))
-            said = float(np.nanmean([one.power for one in gain]))
+            said = float(np.nanmean([result.power for result in gain]))
             shares = [count_verdicts(none)[name] for name in ("confirmed", "refuted")]
             shares += [*list(count_verdicts(gain).values())[:2], said]
             print(f"| {kind} | {seeds} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |", flush=True)

@@ -58,10 +58,10 @@ def jax_seconds(recipe: Recipe, flat: Tensor, batch: Batch, scorer: str, **optio
     targets, weights = task.position_targets(batch, torch.float32)
     loss = jax_models.make_loss(recipe.model, scorer, task.position_loss, not bool(weights[..., :-1].any()))
     given = {"inputs": batch["inputs"], "targets": targets, "weights": weights}
-    parameters = {name: one.numpy() for name, one in vmap(layout_of(recipe).split)(flat).items()}
-    arrays = {name: one.contiguous().numpy() for name, one in given.items()}
+    parameters = {name: tensor.numpy() for name, tensor in vmap(layout_of(recipe).split)(flat).items()}
+    arrays = {name: tensor.contiguous().numpy() for name, tensor in given.items()}
     for lane in (0, len(flat) - 1):
-        found = loss(*({name: one[lane] for name, one in both.items()} for both in (parameters, arrays)))
-        expected = loss_of(recipe)(flat[lane], {name: one[lane] for name, one in batch.items()})
-        torch.testing.assert_close(torch.tensor(float(found)), expected, rtol=1e-4, atol=1e-5)
+        value = loss(*({name: array[lane] for name, array in both.items()} for both in (parameters, arrays)))
+        expected = loss_of(recipe)(flat[lane], {name: tensor[lane] for name, tensor in batch.items()})
+        torch.testing.assert_close(torch.tensor(float(value)), expected, rtol=1e-4, atol=1e-5)
     return jax_models.seconds_of_step(loss, parameters, arrays, **options)

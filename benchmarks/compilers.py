@@ -77,11 +77,11 @@ def main() -> None:
     print("|---" * (len(ways) + 4) + "|")
     for case in asked.cases or NAMES:
         lanes = asked.lanes * (4 if case == "set complement" else 1)
-        found = {way: in_process(case, way, lanes, asked.seconds, asked.limit) for way in ways}
-        others = [one for way, one in found.items() if way != "graft" and one]
-        mine = found.get("graft")
+        costs = {way: in_process(case, way, lanes, asked.seconds, asked.limit) for way in ways}
+        others = [cost for way, cost in costs.items() if way != "graft" and cost]
+        mine = costs.get("graft")
         ratio = f"{min(others) / mine:.1f}" if others and mine else "-"
-        cells = [f"{1e3 * one / lanes:.3g}" if one else f"over {asked.limit:.0f} s" for one in found.values()]
+        cells = [f"{1e3 * cost / lanes:.3g}" if cost else f"over {asked.limit:.0f} s" for cost in costs.values()]
         print(f"| {case} | {lanes} | {step_of_case(case)} | {' | '.join(cells)} | {ratio} |", flush=True)
 
 

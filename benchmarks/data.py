@@ -52,19 +52,19 @@ def first_of_one_structure(name: str, lanes: int) -> list[Trial]:
     space = spaces.load(name, families())
     strategy, asked = space.search.sampler.begin(space, []), list[Trial]()
     while len(asked) < min(lanes, space.search.trials):
-        [one] = strategy.ask(range(len(asked), len(asked) + 1))
-        asked.append(one)
+        [trial] = strategy.ask(range(len(asked), len(asked) + 1))
+        asked.append(trial)
     first = asked[0]
-    return [one for one in asked if one.structure == first.structure]
+    return [trial for trial in asked if trial.structure == first.structure]
 
 
 def batch_of(trials: list[Trial], device: str) -> Callable[[], object]:
     """Draws a training batch for all lanes."""
-    recipe, place = Recipe.of(trials[0].config), torch.device(device)
-    seeds = torch.tensor([trial.seed for trial in trials], device=place)
+    recipe, target = Recipe.of(trials[0].config), torch.device(device)
+    seeds = torch.tensor([trial.seed for trial in trials], device=target)
     steps = torch.full_like(seeds, 1000)
     knobs = {path: torch.full((len(trials),), value, dtype=torch.float64) for path, value in recipe.knobs().items()}
-    task = recipe.bind({path: value.to(place) for path, value in knobs.items()}).task
+    task = recipe.bind({path: value.to(target) for path, value in knobs.items()}).task
     return lambda: task.training(Streams.of(seeds, Purpose.TRAINING_DATA, steps), recipe.training.batch, steps)
 
 

@@ -115,12 +115,12 @@ def crowding(port: int, token: str) -> Generator[None]:
                     held[-1].sendall(say)
             if is_over.wait(AGAIN_SECONDS):
                 break
-            for one in held:
-                if is_closed(one):
-                    one.close()
-            held = [one for one in held if one.fileno() >= 0]
-        for one in held:
-            one.close()
+            for connection in held:
+                if is_closed(connection):
+                    connection.close()
+            held = [connection for connection in held if connection.fileno() >= 0]
+        for connection in held:
+            connection.close()
 
     head = f"GET /api/studies/{STUDY}/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n"
     threads = [threading.Thread(target=keep, args=args) for args in ((STREAMS, head.encode()), (IDLE, b""))]

@@ -171,8 +171,8 @@ def single_rate(problem: SetComplement, dropout: str, device: str, seconds: floa
     """Return steps per second of one model in plain PyTorch."""
     rates = {f"model.{site}": rate for site, rate in DROPOUT[dropout].items() if isinstance(rate, float)}
     knobs = {**KNOBS, **rates}
-    one = PlainTrial(problem, knobs, seed=0, steps=FOREVER, device=device)
-    return 10 / statistics.mean(seconds_of_calls(lambda: one.train(10), device, seconds))
+    model = PlainTrial(problem, knobs, seed=0, steps=FOREVER, device=device)
+    return 10 / statistics.mean(seconds_of_calls(lambda: model.train(10), device, seconds))
 
 
 def cases(given: argparse.Namespace) -> list[Case]:
@@ -244,13 +244,13 @@ def main() -> None:
     singles: dict[tuple[str, str], float] = {}
     rows: list[dict[str, str | float]] = []
     for case in cases(given):
-        place = case.shape, case.dropout
-        if place not in singles:
-            singles[place] = single_rate(case.problem, case.dropout, given.device, given.seconds)
+        key = case.shape, case.dropout
+        if key not in singles:
+            singles[key] = single_rate(case.problem, case.dropout, given.device, given.seconds)
         rate = model_steps_per_second(
             case.trial(), width=case.lanes, device=given.device, seconds=given.seconds, clock=time.perf_counter
         )
-        rows.append(result(case, rate, singles[place], limits))
+        rows.append(result(case, rate, singles[key], limits))
         print(line(rows[-1]), flush=True)
     date = time.strftime("%Y-%m-%d", time.gmtime())
     machine = {"device": device_name(given.device), "torch": torch.__version__, "load": os.getloadavg()[0]}

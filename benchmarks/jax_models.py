@@ -63,8 +63,8 @@ def _forward(halves: Any) -> tuple[Any, Any]:
 
 def _backward(weights: Any, gradient: Any) -> tuple[Any]:
     root = jnp.sqrt(weights)
-    own = gradient * root
-    return (2 * (own - root * own.sum(-1, keepdims=True) / root.sum(-1, keepdims=True)),)
+    product = gradient * root
+    return (2 * (product - root * product.sum(-1, keepdims=True) / root.sum(-1, keepdims=True)),)
 
 
 _entmax15.defvjp(_forward, _backward)
@@ -79,42 +79,49 @@ def bent(logits: Any, visible: Any, learned: Arrays) -> Any:
 WEIGH: Mapping[str, Weigh] = {"softmax": softmax, "entmax": entmax15, "bent": bent}
 
 
-def minimal(model: Any, weigh: Weigh, own: Arrays, inputs: Any) -> Any:
+def minimal(model: Any, weigh: Weigh, parameters: Arrays, inputs: Any) -> Any:
     """Return the minimal transformer's logits [N, s, v] of tokens [N, s]."""
-    stream = own["embedding"][inputs]
+    stream = parameters["embedding"][inputs]
     scale = lax.rsqrt(jnp.square(stream).mean(-1, keepdims=True) + model.norm_epsilon)
-    unit = stream * scale * own["norm"]
-    maps = jnp.concatenate([own["query"], own["key"], own["value"]], -1)
+    unit = stream * scale * parameters["norm"]
+    maps = jnp.concatenate([parameters["query"], parameters["key"], parameters["value"]], -1)
     query, key, value = jnp.split(unit @ maps, [model.key_width, 2 * model.key_width], -1)
     logits = jnp.einsum("nqc,nkc->nqk", query, key)[:, None] * model.key_width**-0.5
-    learned = {name.removeprefix("scorer."): one for name, one in own.items()}
+    learned = {name.removeprefix("scorer."): array for name, array in parameters.items()}
     weights = weigh(logits, jnp.tril(jnp.ones(logits.shape[-2:], bool)), learned)[:, 0]
-    return (stream + weights @ (value @ own["output"])) @ own["unembedding"]
+    return (stream + weights @ (value @ parameters["output"])) @ parameters["unembedding"]
 
 
-def transformer(model: Any, weigh: Weigh, own: Arrays, inputs: Any) -> Any:
+def transformer(model: Any, weigh: Weigh, parameters: Arrays, inputs: Any) -> Any:
     """Return a transformer's or a regressor's outputs [N, s, v] of tokens [N, s] or vectors [N, s, f]."""
-    stream = own["embedding"][inputs] if "embedding" in own else inputs @ own["read_in"] + own["read_in_bias"]
-    if "position.table" in own:
-        stream = stream + own["position.table"][: stream.shape[1]]
+    stream = (
+        parameters["embedding"][inputs]
+        if "embedding" in parameters
+        else inputs @ parameters["read_in"] + parameters["read_in_bias"]
+    )
+    if "position.table" in parameters:
+        stream = stream + parameters["position.table"][: stream.shape[1]]
     for number in range(model.depth):
         first = f"layers.{number}."
-        layer = {name.removeprefix(first): one for name, one in own.items() if name.startswith(first)}
+        layer = {name.removeprefix(first): array for name, array in parameters.items() if name.startswith(first)}
         for name, part in (("attention", _attend), ("mlp", _mlp)):
             if name == "mlp" and "mlp_in" not in layer:
                 continue
             given = _norm(stream, layer, f"{name}_norm") if model.pre_norm else stream
             stream = stream + part(model, weigh, layer, given)
             stream = stream if model.pre_norm else _norm(stream, layer, f"{name}_norm")
-    stream = _norm(stream, own, "norm") if "norm" in own else stream
-    if "read_out" in own:
-        return stream @ own["read_out"] + own["read_out_bias"]
-    return stream @ (own["unembedding"] if "unembedding" in own else own["embedding"].T)
+    stream = _norm(stream, parameters, "norm") if "norm" in parameters else stream
+    if "read_out" in parameters:
+        return stream @ parameters["read_out"] + parameters["read_out_bias"]
+    return stream @ (parameters["unembedding"] if "unembedding" in parameters else parameters["embedding"].T)
 
 
-def _norm(stream: Any, own: Arrays, name: str) -> Any:
+def _norm(stream: Any, parameters: Arrays, name: str) -> Any:
     centred = stream - stream.mean(-1, keepdims=True)
-    return centred * lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + 1e-5) * own[name] + own[f"{name}_bias"]
+    return (
+        centred * lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + 1e-5) * parameters[name]
+        + parameters[f"{name}_bias"]
+    )
 
 
 def _mlp(model: Any, weigh: Weigh, layer: Arrays, stream: Any) -> Any:
@@ -129,7 +136,7 @@ def _attend(model: Any, weigh: Weigh, layer: Arrays, stream: Any) -> Any:
     if type(model.position).__name__ == "Rotary":
         query, key = _turn(query), _turn(key)
     logits = query @ key.swapaxes(-1, -2) * query.shape[-1] ** -0.5
-    learned = {name.removeprefix("scorer."): one for name, one in layer.items()}
+    learned = {name.removeprefix("scorer."): array for name, array in layer.items()}
     weights = weigh(logits, jnp.tril(jnp.ones(logits.shape[-2:], bool)), learned)
     mixed = (weights @ value).swapaxes(1, 2).reshape(stream.shape)
     return mixed @ layer["output"] + layer["output_bias"]
@@ -150,8 +157,8 @@ def make_loss(model: Any, scorer: str, kind: str | None, last_alone: bool) -> Ca
     """
     compute = minimal if type(model).__name__ == "Minimal" else transformer
 
-    def loss(own: Arrays, batch: Arrays) -> Any:
-        outputs = compute(model, WEIGH[scorer], own, batch["inputs"])
+    def loss(parameters: Arrays, batch: Arrays) -> Any:
+        outputs = compute(model, WEIGH[scorer], parameters, batch["inputs"])
         targets, weights = batch["targets"], batch["weights"]
         if last_alone:
             outputs, targets, weights = outputs[:, -1:], targets[:, -1:], weights[:, -1:]
@@ -197,15 +204,15 @@ def seconds_of_step(
     `parameters`, `batch`: with lanes first. `over`: how lanes are gone over, `vmap` or `map`. `clock`: what is read.
     """
     with jax.default_device(jax.devices(platform)[0]):
-        own = {name: jnp.asarray(one) for name, one in parameters.items()}
-        given = {name: jnp.asarray(one) for name, one in batch.items()}
-        lanes = len(next(iter(own.values())))
-        zeros = jax.tree.map(jnp.zeros_like, own)
-        state = own, zeros, zeros, jnp.zeros(lanes)
+        weights = {name: jnp.asarray(array) for name, array in parameters.items()}
+        given = {name: jnp.asarray(array) for name, array in batch.items()}
+        lanes = len(next(iter(weights.values())))
+        zeros = jax.tree.map(jnp.zeros_like, weights)
+        state = weights, zeros, zeros, jnp.zeros(lanes)
 
         def several(state: Any, _: Any) -> tuple[Any, Any]:
             if over == "vmap":
-                return jax.vmap(lambda one, data: _advance(loss, one, data))(state, given)
+                return jax.vmap(lambda lane, data: _advance(loss, lane, data))(state, given)
             return lax.map(lambda both: _advance(loss, *both), (state, given))
 
         train = jax.jit(lambda state: lax.scan(several, state, length=STEPS))

@@ -69,13 +69,13 @@ def train(table: TrialTable, database: str, priors: Path, tasks: Sequence[str], 
     priors.mkdir(parents=True, exist_ok=True)
     for task in tasks:
         if not (path := priors / f"{task}.npz").exists():
-            write_prior(learn_prior([one for one in sources if one.task != task]), path)
+            write_prior(learn_prior([source for source in sources if source.task != task]), path)
     run = graft.Run(executor="inline", workers=1, device="cpu", checkpoints="none")
-    for one in launches(tasks, seeds):
-        if one in known:
+    for launch in launches(tasks, seeds):
+        if launch in known:
             continue
-        sampler = SAMPLERS[one.search].format(prior=priors / f"{one.task}.npz")
-        content = content_of(plan[one.task], sampler, one.seed, COLD) | {"study": one.study}
+        sampler = SAMPLERS[launch.search].format(prior=priors / f"{launch.task}.npz")
+        content = content_of(plan[launch.task], sampler, launch.seed, COLD) | {"study": launch.study}
         graft.launch(graft.Space(content), database=database, run=run)
 
 
@@ -92,28 +92,29 @@ def collect(databases: Sequence[str]) -> pl.DataFrame:
     search that had begun when this one ended, each counted whole, and `curve`, the metric of the objective at each
     validation.
     """
-    stored, plan, found = [graft.open(database) for database in databases], read_plan(), [kept()]
-    known = set(found[0].select("task", "search", "seed").rows())
-    for one in launches(TASKS, SEEDS):
-        if one in known:
+    stored, plan, frames = [graft.open(database) for database in databases], read_plan(), [kept()]
+    known = set(frames[0].select("task", "search", "seed").rows())
+    for launch in launches(TASKS, SEEDS):
+        if launch in known:
             continue
-        studies = [own[one.study] for own in stored if one.study in own]
+        studies = [database[launch.study] for database in stored if launch.study in database]
         finished = [study for study in studies if study.status().state == "finished"]
         if not finished:
             continue
         trials = finished[0].trials().sort("ended")
         begun = trials.select(pl.col("started_at").sort(), before=pl.col("steps").sort_by("started_at").cum_sum())
         ends = trials.join_asof(begun, left_on="finished_at", right_on="started_at", check_sortedness=False)
-        [metric] = plan[one.task].metric.values()
+        [metric] = plan[launch.task].metric.values()
         values = finished[0].metrics().filter(name=metric, variant="raw", condition="").sort("step")
         curves = values.group_by("number").agg(curve="value")
-        found.append(
+        frames.append(
             ends.join(curves, on="number", how="left", maintain_order="left").select(
-                pl.lit(one.task).alias("task"), pl.lit(one.search).alias("search"), pl.lit(one.seed).alias("seed"),
-                "number", "state", "objective", "steps", made="before", curve="curve",
+                pl.lit(launch.task).alias("task"), pl.lit(launch.search).alias("search"),
+                pl.lit(launch.seed).alias("seed"), "number", "state", "objective", "steps",
+                made="before", curve="curve",
             )
         )  # fmt: skip
-    return pl.concat(filter(len, found))
+    return pl.concat(filter(len, frames))
 
 
 def random_searches(curves: Curves, level: float, *, stops: bool) -> pl.DataFrame:
@@ -159,9 +160,9 @@ def measure(trials: pl.DataFrame) -> pl.DataFrame:
 
     Raises SystemExit if no task has been searched at random.
     """
-    found, plan = list[pl.DataFrame](), read_plan()
-    for (task,), own in trials.group_by("task", maintain_order=True):
-        drawn = own.filter(search="random")
+    frames, plan = list[pl.DataFrame](), read_plan()
+    for (task,), rows in trials.group_by("task", maintain_order=True):
+        drawn = rows.filter(search="random")
         if drawn.is_empty():
             print(f"{task}: left out, without a launch at random there is no level")
             continue
@@ -173,7 +174,7 @@ def measure(trials: pl.DataFrame) -> pl.DataFrame:
             random_searches(curves, level, stops=stops).with_columns(search=pl.lit(name))
             for name, stops in (("random", False), ("random + asha", True))
         ]
-        launched = own.filter(pl.col("search") != "random")
+        launched = rows.filter(pl.col("search") != "random")
         for (search, seed), ended in launched.group_by("search", "seed", maintain_order=True):
             costs = (sign * ended["objective"]).fill_null(np.inf).fill_nan(np.inf).to_numpy()
             good = np.minimum.accumulate(costs) <= level
@@ -189,12 +190,12 @@ def measure(trials: pl.DataFrame) -> pl.DataFrame:
                     }
                 )
             )
-        found.append(
+        frames.append(
             pl.concat(parts).select(pl.lit(task).alias("task"), pl.all(), pl.lit(value=is_easy).alias("is_easy"))
         )
-    if not found:
+    if not frames:
         raise SystemExit(f"{KEPT}: no launches at random are kept; `train` them, then `collect`")
-    return pl.concat(found)
+    return pl.concat(frames)
 
 
 def main() -> None:
@@ -214,17 +215,19 @@ def main() -> None:
         case "train":
             train(TrialTable(options.table), options.database, options.priors, options.tasks, options.seeds)
         case "collect":
-            found = collect(options.database)
-            found.write_parquet(KEPT, compression="zstd")
-            print(f"{found.height:,} trials of {found.select('task', 'search', 'seed').n_unique()} launches in {KEPT}")
+            trials = collect(options.database)
+            trials.write_parquet(KEPT, compression="zstd")
+            print(
+                f"{trials.height:,} trials of {trials.select('task', 'search', 'seed').n_unique()} launches in {KEPT}"
+            )
         case _:
-            found = measure(kept())
-            for (task,), own in found.group_by("task", maintain_order=True):
+            searches = measure(kept())
+            for (task,), rows in searches.group_by("task", maintain_order=True):
                 print(task)
-                report(own)
-                compare(own)
+                report(rows)
+                compare(rows)
             print("\nall tasks")
-            ratios(found.filter(~pl.col("is_easy")))
+            ratios(searches.filter(~pl.col("is_easy")))
 
 
 if __name__ == "__main__":

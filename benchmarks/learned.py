@@ -52,10 +52,10 @@ def content_of(plan: TaskPlan, sampler: str, seed: int, trials: int = TRIALS) ->
     for path, choices in plan.structure.items():
         if path.startswith("optimizer"):  # a choice among them has other draws
             continue
-        place, (*inner, last) = content, path.split(".")
+        section, (*inner, last) = content, path.split(".")
         for name in inner:
-            place = place.setdefault(name, {})
-        place[last] = {"choice": choices}
+            section = section.setdefault(name, {})
+        section[last] = {"choice": choices}
     content["search"] |= {"trials": trials, "seed": seed, "sampler": yaml.safe_load(sampler)}
     return content
 
@@ -84,9 +84,9 @@ def search(
             opened = [
                 Outcome(number=t.number, group=t.group, draws=t.draws, objective=None, state="queued") for t in trials
             ]
-            running += [(one, [*reports]) for one, reports in zip(opened, surrogate.answer(trials), strict=True)]
+            running += [(trial, [*reports]) for trial, reports in zip(opened, surrogate.answer(trials), strict=True)]
         ended, going = list[Outcome](), list[tuple[Outcome, list[Report]]]()
-        for one, reports in running:
+        for trial, reports in running:
             report = reports.pop(0)
             total += every
             value = objective.value_in(report)
@@ -96,10 +96,10 @@ def search(
                 rungs[at].append(objective.sign * value)
                 pruned = objective.sign * value > np.median(rungs[at])
             if reports and not pruned:
-                going.append((one, reports))
+                going.append((trial, reports))
                 continue
             state = "pruned" if reports else report.state
-            ended.append(replace(one, objective=value, state=state))
+            ended.append(replace(trial, objective=value, state=state))
             costs.append(np.inf if value is None or pruned else objective.sign * value)
             steps.append(total)
         strategy.tell(ended)
@@ -117,8 +117,8 @@ def needed(costs: Sequence[float], steps: Sequence[int], level: float) -> tuple[
 def turned(sources: Sequence[Source]) -> LearnedPrior:
     """Return the prior of the same trials with the worst taken for the best."""
     worst = [
-        replace(one, costs=-np.nan_to_num(one.costs, posinf=np.nanmax(one.costs[np.isfinite(one.costs)])))
-        for one in sources
+        replace(source, costs=-np.nan_to_num(source.costs, posinf=np.nanmax(source.costs[np.isfinite(source.costs)])))
+        for source in sources
     ]
     return learn_prior(worst)
 
@@ -139,7 +139,7 @@ def main() -> None:
     sources = list(sources_of_table(table))
     start = time.process_time()
     prior = learn_prior(sources)
-    count, memory = sum(len(one.configs) for one in sources), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    count, memory = sum(len(task.configs) for task in sources), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(
         f"learning from {count:,} trials of {len(sources)} tasks: {time.process_time() - start:.1f} s, {memory:,.0f} MB"
     )
@@ -154,7 +154,7 @@ def main() -> None:
                 f"{name}: {fit.trials} trials, rank correlation {fit.rank_correlation:.2f}, error {fit.error:.4g}",
                 flush=True,
             )
-            others = [one for one in sources if one.task != name]
+            others = [source for source in sources if source.task != name]
             good = Path(folder, f"{name}.npz")
             bad = Path(folder, f"{name}-turned.npz")
             write_prior(learn_prior(others), good)
@@ -189,12 +189,12 @@ def main() -> None:
                     )
             report(pl.DataFrame(rows).filter(task=name))
             compare(pl.DataFrame(rows).filter(task=name))
-    found = pl.DataFrame(rows)
+    searches = pl.DataFrame(rows)
     if options.output:
-        found.write_csv(options.output)
+        searches.write_csv(options.output)
     print("\nall tasks")
-    report(found)
-    ratios(found.filter(~pl.col("is_easy")))
+    report(searches)
+    ratios(searches.filter(~pl.col("is_easy")))
 
 
 SEARCHES = {
@@ -208,27 +208,27 @@ SEARCHES = {
 """Name -> its sampler, and whether ASHA stops trials."""
 
 
-def report(found: pl.DataFrame) -> None:
+def report(searches: pl.DataFrame) -> None:
     """Print medians over the searches of each kind, with the quartiles of the trials."""
-    for words, own in found.group_by("search", maintain_order=True):
-        low, middle, high = np.quantile(own["trials"].to_numpy(), [0.25, 0.5, 0.75])
-        steps = own["steps"].median()
+    for words, group in searches.group_by("search", maintain_order=True):
+        low, middle, high = np.quantile(group["trials"].to_numpy(), [0.25, 0.5, 0.75])
+        steps = group["steps"].median()
         print(f"  {words[0]!s:<18} trials {middle:6.1f} ({low:.0f} to {high:.0f}), model-steps {steps:12,.0f}")
 
 
-def compare(found: pl.DataFrame) -> None:
+def compare(searches: pl.DataFrame) -> None:
     """Print for one task how searches with a prior compare with random search.
 
     The ratio of the median trials has a bootstrap interval over seeds; the difference of the best costs of 64 trials,
     in the objective's unit, has Welch's.
     """
-    by_name = {words: own for (words,), own in found.group_by("search")}
+    by_name = {words: group for (words,), group in searches.group_by("search")}
     rng = np.random.default_rng(0)
     for words in ("learned", "adversarial"):
         if not {words, "random"} <= by_name.keys():
             continue
         mine, cold = (by_name[name]["trials"].to_numpy() for name in (words, "random"))
-        again = [np.median(rng.choice(own, (2000, len(own))), axis=1) for own in (mine, cold)]
+        again = [np.median(rng.choice(counts, (2000, len(counts))), axis=1) for counts in (mine, cold)]
         low, high = np.quantile(again[0] / again[1], [0.025, 0.975])
         best = [by_name[name]["best_of_64"].to_numpy() for name in (words, "random")]
         worse = stats.ttest_ind(*best, equal_var=False).confidence_interval()
@@ -238,15 +238,17 @@ def compare(found: pl.DataFrame) -> None:
         )
 
 
-def ratios(found: pl.DataFrame) -> None:
+def ratios(searches: pl.DataFrame) -> None:
     """Print how many times as many trials and steps each needs: medians over seeds, geometric mean over tasks."""
     rng = np.random.default_rng(0)
     for column in ("trials", "steps"):
         wide = (
-            found.group_by("task", "search").agg(pl.col(column).median()).pivot("search", index="task", values=column)
+            searches.group_by("task", "search")
+            .agg(pl.col(column).median())
+            .pivot("search", index="task", values=column)
         )
         for mine in ("learned", "learned + asha"):
-            others = found.filter(pl.col("search") != mine)["search"].unique(maintain_order=True)
+            others = searches.filter(pl.col("search") != mine)["search"].unique(maintain_order=True)
             for other in others if mine in wide.columns else ():
                 logs = np.log(wide[other].to_numpy() / wide[mine].to_numpy())
                 again = np.exp(rng.choice(logs, (2000, len(logs))).mean(axis=1))

@@ -9,6 +9,6 @@ from pathlib import Path
 
 def processor() -> str:
     """Return the processor's name, where the system tells."""
-    told = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*:\s*(.+)", told.read_text()) if told.exists() else None
-    return found[1] if found else platform.processor() or platform.machine()
+    path = Path("/proc/cpuinfo")
+    match = re.search(r"model name\s*:\s*(.+)", path.read_text()) if path.exists() else None
+    return match[1] if match else platform.processor() or platform.machine()

@@ -73,15 +73,15 @@ def main() -> None:
             enrol(url, STUDY, study_of(options.trials, options.history))
             alone(url, WORKERS, LANES, options.trials)
         print(f"{options.trials:,} trials, {file.stat().st_size / 1e6:,.0f} MB on the disk", flush=True)
-        found: dict[str, tuple[float, float, float]] = {}
+        costs: dict[str, tuple[float, float, float]] = {}
         for name, arguments in commands(Path(out)).items():
             if not options.only or options.only in name:
-                found[name] = seconds, cpu, peak = measure(arguments, url)
-                told = "" if peak <= LIMIT else f", above {LIMIT}"
+                costs[name] = seconds, cpu, peak = measure(arguments, url)
+                note = "" if peak <= LIMIT else f", above {LIMIT}"
                 print(
-                    f"{name:<24} {seconds:6.1f} s ({cpu:6.1f} of processor), at most {peak:5,.0f} MiB{told}", flush=True
+                    f"{name:<24} {seconds:6.1f} s ({cpu:6.1f} of processor), at most {peak:5,.0f} MiB{note}", flush=True
                 )
-        print(json.dumps(found))
+        print(json.dumps(costs))
 
 
 if __name__ == "__main__":

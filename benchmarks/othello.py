@@ -52,11 +52,11 @@ def main() -> None:
     ways |= {name: (game, 1) for name, game in one_by_one.items()}
     rates = {name: rate(make, games, arguments.seconds) for name, (make, games) in ways.items()}
     best = max(rates.values())
-    for name, found in rates.items():
-        print(f"{name:12} {found:12,.0f} games/s {best / found:10.1f}x")
+    for name, speed in rates.items():
+        print(f"{name:12} {speed:12,.0f} games/s {best / speed:10.1f}x")
     seconds = seconds_of_pool(arguments.pool)
     print(f"pool of {arguments.pool:,}: {seconds:.1f} s")
-    figures = {"games_per_second": {name: round(found) for name, found in rates.items()}, "pool_seconds": seconds}
+    figures = {"games_per_second": {name: round(speed) for name, speed in rates.items()}, "pool_seconds": seconds}
     print(json.dumps({"benchmark": "othello", "processor": processor(), "pool": arguments.pool, **figures}))
 
 
@@ -95,12 +95,12 @@ def open_spiel_game() -> list[int]:
 
 def python_game() -> list[int]:
     """Return a game's squares, by bitboards on Python's integers."""
-    own, other, moves, passed = 1 << 28 | 1 << 35, 1 << 27 | 1 << 36, [], False
+    player, other, moves, passed = 1 << 28 | 1 << 35, 1 << 27 | 1 << 36, [], False
     while True:
         legal = 0
         for shift, columns in BITS:
-            legal |= along(run(own, other & columns, shift), shift)
-        squares = [square for square in range(64) if legal & ~(own | other) & WORD & 1 << square]
+            legal |= along(run(player, other & columns, shift), shift)
+        squares = [square for square in range(64) if legal & ~(player | other) & WORD & 1 << square]
         if not squares and passed:
             return moves
         passed = not squares
@@ -109,17 +109,17 @@ def python_game() -> list[int]:
             move, turned = 1 << moves[-1], 0
             for shift, columns in BITS:
                 line = run(move, other & columns, shift)
-                turned |= line if along(line, shift) & own else 0
-            own, other = own | move | turned, other & ~turned
-        own, other = other, own
+                turned |= line if along(line, shift) & player else 0
+            player, other = player | move | turned, other & ~turned
+        player, other = other, player
 
 
 def run(sources: int, through: int, shift: int) -> int:
     """Bits of `through` in lines that begin next to `sources`."""
-    found = through & along(sources, shift)
+    bits = through & along(sources, shift)
     for _ in range(5):
-        found |= through & along(found, shift)
-    return found
+        bits |= through & along(bits, shift)
+    return bits
 
 
 def along(bits: int, shift: int) -> int:

@@ -92,8 +92,10 @@ def write_study(url: str, name: str, trials: int) -> None:
             reports = [
                 replace(report(trial, EVERY * step), fence=1) for step in range(1, VALIDATIONS + 1) for trial in begun
             ]
-            last = {one.number: one for one in reports}
-            study.record([*(with_spline(one) if one is last[one.number] else one for one in reports)])
+            last = {message.number: message for message in reports}
+            study.record(
+                [*(with_spline(message) if message is last[message.number] else message for message in reports)]
+            )
             study.end([result(trial, last[trial.number]) for trial in begun])
         study.set_state("finished")
 
@@ -107,7 +109,7 @@ def draw(space: Space, number: int) -> Trial:
 
 def with_spline(last: Report) -> Report:
     """Return what a trial says last, with what it learned."""
-    knots = tuple(max(0.0, place / 10 - 1 + unit(last.number, place)) for place in range(20))
+    knots = tuple(max(0.0, index / 10 - 1 + unit(last.number, index)) for index in range(20))
     return replace(last, splines=(LearnedSpline("mlp", -2.0, 2.0, knots),))
 
 
@@ -115,7 +117,7 @@ def result(trial: Trial, last: Report) -> TrialResult:
     """How a trial ended."""
     if last.state == "diverged":
         return TrialResult(number=trial.number, fence=1, state="diverged", objective=None, error=last.error)
-    objective = next(one.value for one in last.metrics if (one.name, one.variant) == ("tvd", "bema"))
+    objective = next(metric.value for metric in last.metrics if (metric.name, metric.variant) == ("tvd", "bema"))
     width = float(trial.params["model.width"])
     return TrialResult(number=trial.number, fence=1, state="finished", objective=objective, second_objective=width)
 
@@ -156,12 +158,14 @@ def measure(url: str, code: Path, names: Sequence[str], looks: int) -> None:
     for name in names:
         # Chromium's helpers may still write when it has ended.
         folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        with serving(url, code) as address, folder as place, browser(Path(place)) as page:
+        with serving(url, code) as address, folder as path, browser(Path(path)) as page:
             first, *others = [look(page, address + PAGES[name]) for _ in range(1 + looks)]
             if name == "study":
                 print(f"a chart of {_POINTS:,} trials: {measure_points(page, _POINTS):.2f} s", flush=True)
-        told = [f"{statistics.median(times):6.2f} ({max(times):.2f})" for times in zip(*others or [first], strict=True)]
-        print(f"{name:<15} {first.painted:8.2f} {first.drawn:8.2f} s   {'  '.join(told)} s", flush=True)
+        cells = [
+            f"{statistics.median(times):6.2f} ({max(times):.2f})" for times in zip(*others or [first], strict=True)
+        ]
+        print(f"{name:<15} {first.painted:8.2f} {first.drawn:8.2f} s   {'  '.join(cells)} s", flush=True)
 
 
 def measure_points(page: Browser, points: int) -> float:

@@ -74,12 +74,12 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     # Chromium's helpers may still write when it has ended.
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        url = f"sqlite:///{place}/graft.db"
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        url = f"sqlite:///{folder}/graft.db"
         with (
             house(url),
             serving(Settings(database=url, rate=1e4, burst=10_000)) as address,
-            browser(Path(place)) as page,
+            browser(Path(folder)) as page,
         ):
             for name in options.pages:
                 for look in options.looks:

@@ -83,7 +83,7 @@ def report(trial: Trial, step: int) -> Report:
         error = "loss is not finite"
         return Report(number=trial.number, fence=trial.fence, step=step, metrics=(), state="diverged", error=error)
     loss = curve(trial.seed, step)
-    metrics = tuple(Metric(name, variant, "", loss * (1 + place / 10)) for place, (name, variant) in enumerate(METRICS))
+    metrics = tuple(Metric(name, variant, "", loss * (1 + index / 10)) for index, (name, variant) in enumerate(METRICS))
     state = "finished" if step == VALIDATIONS * EVERY else "running"
     return Report(
         number=trial.number, fence=trial.fence, step=step, metrics=metrics, state=state, fingerprint=FINGERPRINT
@@ -122,10 +122,10 @@ class SimulatedWorker:
         """All lanes until their next validation."""
         reports = [report(trial, step + EVERY) for trial, step in self.running.values()]
         self.steps = len(reports) * EVERY
-        for one in reports:
-            trial, _ = self.running.pop(one.number)
-            if one.state == "running":
-                self.running[one.number] = trial, one.step
+        for message in reports:
+            trial, _ = self.running.pop(message.number)
+            if message.state == "running":
+                self.running[message.number] = trial, message.step
         return reports
 
 
@@ -267,8 +267,8 @@ def benchmark(url: str, trials: int, workers: int, lanes: int, history: str, col
     for until in (0, trials // 100, trials // 10, trials, 0):
         stretch, size = alone(url, workers, lanes, until), megabytes(url)
         looks = look(url, cold)
-        lives.append({**asdict(stretch), "megabytes": size, **{name: asdict(one) for name, one in looks.items()}})
-        print(told(stretch), f"{size:,.0f} MB", *(f"{name} {timing(one)}" for name, one in looks.items()), sep="; ")
+        lives.append({**asdict(stretch), "megabytes": size, **{name: asdict(cost) for name, cost in looks.items()}})
+        print(told(stretch), f"{size:,.0f} MB", *(f"{name} {timing(cost)}" for name, cost in looks.items()), sep="; ")
     print(json.dumps(lives), flush=True)
 
 
@@ -281,9 +281,9 @@ def told(life: Stretch) -> str:
     )
 
 
-def timing(one: Look) -> str:
+def timing(cost: Look) -> str:
     """Wall seconds, and the processor's in brackets."""
-    return f"{one.seconds:.2f} s ({one.cpu:.2f})"
+    return f"{cost.seconds:.2f} s ({cost.cpu:.2f})"
 
 
 def main() -> None:

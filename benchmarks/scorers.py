@@ -95,14 +95,14 @@ def compare(model: str, names: list[str], seconds: float) -> Iterator[str]:
         for name in plugins.names(family):
             if names and name not in names:
                 continue
-            own = config_of(case, {kind: {"name": name, **SETTINGS.get(name, {})}})
+            config = config_of(case, {kind: {"name": name, **SETTINGS.get(name, {})}})
             try:
-                works = {"own": pack_of(own, lanes), "base": base, "plain": plain_loop(own)}
+                works = {"own": pack_of(config, lanes), "base": base, "plain": plain_loop(config)}
             except PluginError:  # a mixed scorer needs several heads
                 continue
             cost = time_in_turns(works, seconds)
             ratios = cost["base"] / cost["own"], lanes * cost["plain"] / cost["own"]
-            step = describe_step(own, "cpu")
+            step = describe_step(config, "cpu")
             yield (
                 f"| {model} | {name} | {1e3 * cost['own'] / lanes:.3g} | {ratios[0]:.2f} | {ratios[1]:.2f} | "
                 f"{'native' if step == 'native' else step} |"
@@ -128,10 +128,10 @@ def plain_loop(config: Mapping[str, Any]) -> Callable[[], object]:
     recipe, zero = Recipe.of(config), torch.zeros(1, dtype=torch.int64)
     layout = layout_of(recipe)
     flat = layout.initial(zero)[0].to(recipe.dtype)
-    parameters = {name: one.clone().requires_grad_() for name, one in layout.split(flat).items()}
+    parameters = {name: tensor.clone().requires_grad_() for name, tensor in layout.split(flat).items()}
     optimizer = torch.optim.AdamW(parameters.values(), lr=1e-4, fused=True)
     drawn = recipe.task.training(Streams.of(zero, Purpose.TRAINING_DATA, zero), recipe.training.batch, zero)
-    batch = {name: one[0] for name, one in drawn.items()}
+    batch = {name: tensor[0] for name, tensor in drawn.items()}
 
     def step() -> None:
         optimizer.zero_grad()

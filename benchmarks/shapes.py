@@ -60,19 +60,21 @@ def drawn(groups: int, each: int, pad: bool, given: argparse.Namespace) -> list[
     space, uniform = spaces.load("set_complement", families(), cut), random.Random(0).random
     trials: list[Trial] = []
     for group in range(groups):
-        own = {draw.name: uniform() for draw in space.group_draws}
+        draws = {draw.name: uniform() for draw in space.group_draws}
         first = group * space.search.group
-        trials += [space.sample(first + n, lambda draw: own.get(draw.name, uniform())) for n in range(each)]  # noqa: B023 - used at once
+        trials += [space.sample(first + n, lambda draw: draws.get(draw.name, uniform())) for n in range(each)]  # noqa: B023 - used at once
     return trials
 
 
 def of_other_shapes(count: int, pad: bool, given: argparse.Namespace) -> list[Trial]:
     """Return the first trials whose shapes are all different."""
-    found: dict[str, Trial] = {}
-    for one in drawn(2 * count, 1, pad, given):
-        sizes = one.config["task"] | {size: one.config["model"][size] for size in ("width", "key_width", "value_width")}
-        found.setdefault(str(sizes), one)
-    return list(found.values())[:count]
+    trials: dict[str, Trial] = {}
+    for trial in drawn(2 * count, 1, pad, given):
+        sizes = trial.config["task"] | {
+            size: trial.config["model"][size] for size in ("width", "key_width", "value_width")
+        }
+        trials.setdefault(str(sizes), trial)
+    return list(trials.values())[:count]
 
 
 def clock_of(device: str) -> Callable[[], float]:
@@ -88,13 +90,13 @@ def clock_of(device: str) -> Callable[[], float]:
 def recording_seconds(trials: Sequence[Trial], device: str) -> float:
     """Return what the first step and validation of each trial take beyond the second ones."""
     clock, total = clock_of(device), 0.0
-    for one in trials:
-        pack = Pack(one, width=2, device=device)
-        pack.fill([one])
+    for trial in trials:
+        pack = Pack(trial, width=2, device=device)
+        pack.fill([trial])
         times = [clock()]
         for _ in range(2):
             pack.train(1)
-            pack.evaluate([one.number])
+            pack.evaluate([trial.number])
             times.append(clock())
         total += (times[1] - times[0]) - (times[2] - times[1])
     return total
@@ -103,8 +105,8 @@ def recording_seconds(trials: Sequence[Trial], device: str) -> float:
 def search_seconds(trials: Sequence[Trial], device: str) -> float:
     """Train all to their ends, a structure after the other, in packs as wide as its trials and the device allow."""
     clock, waiting = clock_of(device), defaultdict[str, list[Trial]](list)
-    for one in trials:
-        waiting[one.structure].append(one)
+    for trial in trials:
+        waiting[trial.structure].append(trial)
     start = clock()
     for queue in waiting.values():
         pack = Pack(queue[0], width=min(len(queue), default_width(device)), device=device)
@@ -117,7 +119,7 @@ def search_seconds(trials: Sequence[Trial], device: str) -> float:
 
 
 def measured(pad: bool, given: argparse.Namespace) -> Row:
-    groups = {one.structure: one for one in drawn(given.groups, TRIALS_OF_A_GROUP, pad, given)}
+    groups = {trial.structure: trial for trial in drawn(given.groups, TRIALS_OF_A_GROUP, pad, given)}
     trials = of_other_shapes(given.trials, pad, given)
     recording = recording_seconds(list(groups.values()), given.device)
     tracing._RECORDINGS.clear()  # pyright: ignore[reportPrivateUsage] - the search starts with none
@@ -126,7 +128,7 @@ def measured(pad: bool, given: argparse.Namespace) -> Row:
         padded=pad,
         structures_of_groups=len(groups),
         recording_seconds=recording,
-        structures_of_trials=len({one.structure for one in trials}),
+        structures_of_trials=len({trial.structure for trial in trials}),
         search_seconds=seconds,
         model_steps_per_second=len(trials) * given.steps / seconds,
     )

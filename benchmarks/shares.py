@@ -87,8 +87,8 @@ def count_seconds(numbers: Mapping[int, str]) -> Counter[str]:
         train(lanes, most)
         seconds = time.monotonic() - begin
         with turn:
-            for study, own in users.items():
-                spent[numbers[study]] += seconds * own / sum(users.values())
+            for study, count in users.items():
+                spent[numbers[study]] += seconds * count / sum(users.values())
 
     StudyLanes.train = train_and_count
     return spent
@@ -150,7 +150,7 @@ def main() -> None:
             f"{row.seconds:>8.1%} {of_seconds:>+10.1%}"
         )
     total = sum(after.steps.values()) - sum(before.steps.values())
-    of_steps, of_seconds = (max(found, key=abs) for found in zip(*(row.departures() for row in rows), strict=True))
+    of_steps, of_seconds = (max(column, key=abs) for column in zip(*(row.departures() for row in rows), strict=True))
     print(
         f"{options.seconds:g} s, {total:,} lane-steps, {total / options.seconds:,.0f} /s; "
         f"largest departures: steps {of_steps:+.1%}, seconds {of_seconds:+.1%}"

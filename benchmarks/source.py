@@ -125,38 +125,38 @@ class Function:
 
     @property
     def parameters(self) -> int:
-        found = self.node.args
-        named = [one.arg for one in (*found.posonlyargs, *found.args)]
+        args = self.node.args
+        named = [arg.arg for arg in (*args.posonlyargs, *args.args)]
         if self.is_method and named[:1] in (["self"], ["cls"]):
             del named[0]
-        return len(named) + len(found.kwonlyargs) + sum(one is not None for one in (found.vararg, found.kwarg))
+        return len(named) + len(args.kwonlyargs) + sum(arg is not None for arg in (args.vararg, args.kwarg))
 
 
 def read(folders: Iterable[Path]) -> list[Module]:
     """Every module in these folders, named from the topmost package that they are in."""
-    found: list[Module] = []
+    modules: list[Module] = []
     for folder in folders:
         top = folder.resolve()
         while (top.parent / "__init__.py").exists():
             top = top.parent
         for path in sorted(folder.resolve().rglob("*.py")):
             parts = path.relative_to(top.parent).with_suffix("").parts
-            found.append(Module(".".join(parts).removesuffix(".__init__"), path, path.read_text(encoding="utf-8")))
-    return found
+            modules.append(Module(".".join(parts).removesuffix(".__init__"), path, path.read_text(encoding="utf-8")))
+    return modules
 
 
 def functions_of(module: Module) -> Iterator[Function]:
     """All functions of a module, in the order of their lines."""
 
-    def below(node: ast.AST, place: str, in_class: bool) -> Iterator[Function]:
+    def below(node: ast.AST, prefix: str, in_class: bool) -> Iterator[Function]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, Def):
-                yield Function(module, place + child.name, child, in_class)
-                yield from below(child, f"{place}{child.name}.", False)
+                yield Function(module, prefix + child.name, child, in_class)
+                yield from below(child, f"{prefix}{child.name}.", False)
             elif isinstance(child, ast.ClassDef):
-                yield from below(child, f"{place}{child.name}.", True)
+                yield from below(child, f"{prefix}{child.name}.", True)
             else:
-                yield from below(child, place, in_class)
+                yield from below(child, prefix, in_class)
 
     yield from below(module.tree, "", False)
 
@@ -229,17 +229,17 @@ def _asks_for_types(test: ast.expr) -> bool:
 def circles(edges: Edges) -> list[list[str]]:
     """Return the sets of at least two nodes that reach one another, the largest first."""
     reached = _reached(edges)
-    found = {frozenset({other for other in reached[one] if one in reached[other]}) for one in reached}
-    return sorted((sorted(circle) for circle in found if len(circle) > 1), key=lambda circle: (-len(circle), circle))
+    sets = {frozenset({other for other in reached[node] if node in reached[other]}) for node in reached}
+    return sorted((sorted(circle) for circle in sets if len(circle) > 1), key=lambda circle: (-len(circle), circle))
 
 
 def floors(rooms: Iterable[str], edges: Edges) -> int:
     """Return the number of rooms on the longest chain, where all rooms of a circle are one."""
     floor_of = {room: room for room in rooms} | {room: circle[0] for circle in circles(edges) for room in circle}
     below: dict[str, set[str]] = defaultdict(set)
-    for one, other in edges:
-        if floor_of[one] != floor_of[other]:
-            below[floor_of[one]].add(floor_of[other])
+    for room, other in edges:
+        if floor_of[room] != floor_of[other]:
+            below[floor_of[room]].add(floor_of[other])
 
     @cache
     def height(floor: str) -> int:
@@ -250,16 +250,16 @@ def floors(rooms: Iterable[str], edges: Edges) -> int:
 
 def back_up(edges: Edges) -> list[tuple[str, str]]:
     """Return the edges inside circles."""
-    floor_of = {room: place for place, circle in enumerate(circles(edges)) for room in circle}
-    return sorted((one, other) for one, other in edges if one in floor_of and floor_of[one] == floor_of.get(other))
+    floor_of = {room: index for index, circle in enumerate(circles(edges)) for room in circle}
+    return sorted((room, other) for room, other in edges if room in floor_of and floor_of[room] == floor_of.get(other))
 
 
 def _reached(edges: Edges) -> dict[str, set[str]]:
     """Node -> those that it reaches by at least one edge."""
     following: dict[str, set[str]] = defaultdict(set)
-    for one, other in edges:
-        following[one].add(other)
-    found: dict[str, set[str]] = {}
+    for source, other in edges:
+        following[source].add(other)
+    reached: dict[str, set[str]] = {}
     for start in {node for edge in edges for node in edge}:
         seen: set[str] = set()
         waiting = list(following.get(start, ()))
@@ -268,8 +268,8 @@ def _reached(edges: Edges) -> dict[str, set[str]]:
             if node not in seen:
                 seen.add(node)
                 waiting += following.get(node, ())
-        found[start] = seen
-    return found
+        reached[start] = seen
+    return reached
 
 
 # ------------------------------------------------------------------------------------------------------------ measures
@@ -344,7 +344,7 @@ def measured(modules: Sequence[Module]) -> Measures:
     """Measure these modules as one project."""
     functions = [function for module in modules for function in functions_of(module)]
     known = {module.name for module in modules}
-    imports = [one for module in modules for one in imports_of(module, known)]
+    imports = [link for module in modules for link in imports_of(module, known)]
     kinds: dict[str, set[When]] = {"load": {"load"}, "load+types": {"load", "types"}, "all": {"load", "types", "call"}}
     return Measures(
         sizes=sizes(modules, functions),
@@ -366,9 +366,11 @@ def sizes(modules: Sequence[Module], functions: Sequence[Function]) -> Sizes:
         functions=len(functions),
         median_lines=statistics.median(ordered),
         ninth_decile_lines=ordered[math.ceil(0.9 * len(ordered)) - 1],
-        longest=_over(min(LONG_FUNCTION, ordered[-1] - 1), {one.full_name: one.lines for one in functions}),
+        longest=_over(
+            min(LONG_FUNCTION, ordered[-1] - 1), {function.full_name: function.lines for function in functions}
+        ),
         many_methods=_over(MANY_METHODS, _methods(modules)),
-        many_parameters=_over(MANY_PARAMETERS, {one.full_name: one.parameters for one in functions}),
+        many_parameters=_over(MANY_PARAMETERS, {function.full_name: function.parameters for function in functions}),
     )
 
 
@@ -376,22 +378,22 @@ def code_lines(module: Module) -> int:
     """Lines that are neither blank nor in a docstring, and hold more than a comment."""
     tokens = tokenize.generate_tokens(io.StringIO(module.text).readline)
     kinds = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
-    held = {line for one in tokens if one.type not in kinds for line in range(one.start[0], one.end[0] + 1)}
+    held = {line for token in tokens if token.type not in kinds for line in range(token.start[0], token.end[0] + 1)}
     described = [node for node in ast.walk(module.tree) if isinstance(node, Def | ast.ClassDef | ast.Module)]
     texts = [node.body[0] for node in described if ast.get_docstring(node, clean=False) is not None]
-    return len(held.difference(*(range(one.lineno, one.lineno + _height(one)) for one in texts)))
+    return len(held.difference(*(range(node.lineno, node.lineno + _height(node)) for node in texts)))
 
 
 def comment_lines(module: Module) -> int:
     """Lines with a comment for people."""
     tokens = tokenize.generate_tokens(io.StringIO(module.text).readline)
-    return sum(one.type == tokenize.COMMENT and not TO_TOOLS.match(one.string) for one in tokens)
+    return sum(token.type == tokenize.COMMENT and not TO_TOOLS.match(token.string) for token in tokens)
 
 
 def _methods(modules: Iterable[Module]) -> dict[str, int]:
     """Class -> the methods that it defines itself."""
-    classes = [(one, node) for one in modules for node in ast.walk(one.tree) if isinstance(node, ast.ClassDef)]
-    return {f"{one.name}.{node.name}": sum(isinstance(part, Def) for part in node.body) for one, node in classes}
+    classes = [(module, node) for module in modules for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+    return {f"{module.name}.{node.name}": sum(isinstance(part, Def) for part in node.body) for module, node in classes}
 
 
 def _over(most: int, counts: Mapping[str, int]) -> dict[str, int]:
@@ -401,7 +403,7 @@ def _over(most: int, counts: Mapping[str, int]) -> dict[str, int]:
 
 def names(modules: Sequence[Module], functions: Sequence[Function], imports: Sequence[Import]) -> Names:
     """Of functions, modules and classes."""
-    participles = Counter(one.name for one in functions if is_participle(one.name))
+    participles = Counter(function.name for function in functions if is_participle(function.name))
     alone = {name: count for name, count in sorted(participles.items()) if "_" not in name.strip("_")}
     stems = [(module.name.rpartition(".")[2], module.name) for module in modules]
     classes = [
@@ -413,16 +415,18 @@ def names(modules: Sequence[Module], functions: Sequence[Function], imports: Seq
     once = list(used_once(modules, functions, imports))
     called = {module.name: set(_called(module.tree)) for module in modules}
     elsewhere: dict[str, set[str]] = defaultdict(set)
-    for one in imports:
-        here = called[one.source]
-        elsewhere[one.target] |= here | {name for name, alias in one.names.items() if alias in here}
-    with_one_caller = [one for one in once if one.name in called[one.module.name] | elsewhere[one.module.name]]
+    for link in imports:
+        here = called[link.source]
+        elsewhere[link.target] |= here | {name for name, alias in link.names.items() if alias in here}
+    with_one_caller = [
+        function for function in once if function.name in called[function.module.name] | elsewhere[function.module.name]
+    ]
     return Names(
         participles=alone,
         ending_in_participles={name: count for name, count in sorted(participles.items()) if name not in alone},
         private_functions=sum(function.is_private for function in functions),
-        used_once=[one.full_name for one in once],
-        with_one_caller=[one.full_name for one in with_one_caller],
+        used_once=[function.full_name for function in once],
+        with_one_caller=[function.full_name for function in with_one_caller],
         modules_of_one_name=_several(pair for pair in stems if pair[0] != "__main__"),
         classes_of_one_name=_several(classes),
     )
@@ -443,8 +447,8 @@ def used_once(
     """Private functions that one place uses; where a module has several of one name, as many places as those are."""
     uses = {module.name: _uses(module.tree) for module in modules}
     importing: dict[str, list[Import]] = defaultdict(list)
-    for one in {(i.source, i.target, *i.names.items()): i for i in imports}.values():
-        importing[one.target].append(one)
+    for link in {(i.source, i.target, *i.names.items()): i for i in imports}.values():
+        importing[link.target].append(link)
     private = [function for function in functions if function.is_private]
     of_one_name: dict[tuple[str, str], list[Function]] = defaultdict(list)
     for function in private:
@@ -453,10 +457,10 @@ def used_once(
         module, name = function.module.name, function.name
         same = of_one_name[module, name]
         count = uses[module][name] + uses[module]["." + name]
-        count -= sum(_uses(one.node)[name] + _uses(one.node)["." + name] for one in same)
-        count += sum(uses[one.source][one.names[name]] for one in importing[module] if name in one.names)
+        count -= sum(_uses(namesake.node)[name] + _uses(namesake.node)["." + name] for namesake in same)
+        count += sum(uses[link.source][link.names[name]] for link in importing[module] if name in link.names)
         if function.is_method:
-            count += sum(uses[source]["." + name] for source in {one.source for one in importing[module]})
+            count += sum(uses[source]["." + name] for source in {link.source for link in importing[module]})
         if count == len(same):
             yield function
 
@@ -479,17 +483,17 @@ def _uses(tree: ast.AST) -> Counter[str]:
 
 def _several(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Name -> its places, where they are several; the most frequent first."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for name, place in pairs:
-        found[name].add(place)
-    ordered = sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    places_of: dict[str, set[str]] = defaultdict(set)
+    for name, module in pairs:
+        places_of[name].add(module)
+    ordered = sorted(places_of.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     return {name: sorted(places) for name, places in ordered if len(places) > 1}
 
 
 def folders(modules: Sequence[Module], imports: Sequence[Import]) -> list[Folder]:
     """Every folder with a module in it; first, named `.`, the one of the top packages if they are several."""
     known = {module.name for module in modules}
-    inner = {name.rpartition(".")[0] for name in known} | {one.name for one in modules if one.is_package}
+    inner = {name.rpartition(".")[0] for name in known} | {module.name for module in modules if module.is_package}
     above = {".".join(name.split(".")[:count]) for name in inner for count in range(1, name.count(".") + 2)}
     tops = {name.partition(".")[0] for name in known}
     return [_folder(name, modules, imports) for name in ([""] if len(tops) > 1 else []) + sorted(above - {""})]
@@ -498,10 +502,10 @@ def folders(modules: Sequence[Module], imports: Sequence[Import]) -> list[Folder
 def _folder(name: str, modules: Sequence[Module], imports: Sequence[Import]) -> Folder:
     rooms = {room for module in modules if (room := _room(name, module.name))}
     plain = {module.name for module in modules if not module.is_package}
-    pairs = [(_room(name, one.source), _room(name, one.target), one.when) for one in imports]
+    pairs = [(_room(name, link.source), _room(name, link.target), link.when) for link in imports]
     between = [pair for pair in pairs if pair[0] and pair[1] and pair[0] != pair[1]]
-    every = {(one, other) for one, other, _ in between}
-    at_load = {(one, other) for one, other, when in between if when == "load"}
+    every = {(room, other) for room, other, _ in between}
+    at_load = {(room, other) for room, other, when in between if when == "load"}
     return Folder(
         name=name or ".",
         rooms=len(rooms),
@@ -529,53 +533,53 @@ def _room(folder: str, module: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- showing
 
 
-def shown(found: Measures) -> str:
+def shown(measures: Measures) -> str:
     """All measures as text for people."""
-    parts = [aligned(_totals(found))]
+    parts = [aligned(_totals(measures))]
     heads = ("folder", "rooms", "neighbours", "modules", "floors", "back up", "floors, all", "back up, all")
-    parts.append(aligned([heads, *map(_folder_row, found.folders)]))
-    parts += [_listing(title, lines) for title, lines in _lists(found).items()]
+    parts.append(aligned([heads, *map(_folder_row, measures.folders)]))
+    parts += [_listing(title, lines) for title, lines in _lists(measures).items()]
     return "\n\n".join(parts)
 
 
-def _totals(found: Measures) -> list[tuple[object, ...]]:
-    one, its = found.sizes, found.names
+def _totals(measures: Measures) -> list[tuple[object, ...]]:
+    size, its = measures.sizes, measures.names
     alone, ending = sum(its.participles.values()), sum(its.ending_in_participles.values())
     return [
-        ("lines", f"{one.lines:,}"),
-        ("lines of code", f"{one.code_lines:,}"),
-        ("files", one.files),
-        (f"files under {SHORT_FILE} lines", _share(one.short_files, one.files)),
-        ("lines with a comment for people", _share(one.comment_lines, one.lines)),
-        ("functions", f"{one.functions:,}"),
-        ("lines of a function: median", f"{one.median_lines:g}"),
-        ("lines of a function: 90 % have at most", one.ninth_decile_lines),
-        ("lines of a function: most", max(one.longest.values(), default=0)),
-        (f"functions with over {LONG_FUNCTION} lines", sum(lines > LONG_FUNCTION for lines in one.longest.values())),
-        (f"classes with over {MANY_METHODS} methods", len(one.many_methods)),
-        (f"functions with over {MANY_PARAMETERS} parameters", len(one.many_parameters)),
-        ("functions named by a participle alone", _share(alone, one.functions)),
-        ("functions whose last word is a participle", _share(alone + ending, one.functions)),
+        ("lines", f"{size.lines:,}"),
+        ("lines of code", f"{size.code_lines:,}"),
+        ("files", size.files),
+        (f"files under {SHORT_FILE} lines", _share(size.short_files, size.files)),
+        ("lines with a comment for people", _share(size.comment_lines, size.lines)),
+        ("functions", f"{size.functions:,}"),
+        ("lines of a function: median", f"{size.median_lines:g}"),
+        ("lines of a function: 90 % have at most", size.ninth_decile_lines),
+        ("lines of a function: most", max(size.longest.values(), default=0)),
+        (f"functions with over {LONG_FUNCTION} lines", sum(lines > LONG_FUNCTION for lines in size.longest.values())),
+        (f"classes with over {MANY_METHODS} methods", len(size.many_methods)),
+        (f"functions with over {MANY_PARAMETERS} parameters", len(size.many_parameters)),
+        ("functions named by a participle alone", _share(alone, size.functions)),
+        ("functions whose last word is a participle", _share(alone + ending, size.functions)),
         ("private functions", its.private_functions),
         ("private functions used once", _share(len(its.used_once), its.private_functions)),
         ("private functions with one caller", _share(len(its.with_one_caller), its.private_functions)),
         ("module names that occur again", len(its.modules_of_one_name)),
         ("public class names that occur again", len(its.classes_of_one_name)),
-        *((f"import circles ({kind})", _circle_counts(sets)) for kind, sets in found.circles.items()),
-        *_folder_totals(found.folders),
+        *((f"import circles ({kind})", _circle_counts(sets)) for kind, sets in measures.circles.items()),
+        *_folder_totals(measures.folders),
     ]
 
 
-def _folder_totals(found: Sequence[Folder]) -> list[tuple[object, ...]]:
-    most = max(found, key=lambda one: one.neighbours)
-    highest = max(found, key=lambda one: one.floors)
+def _folder_totals(rows: Sequence[Folder]) -> list[tuple[object, ...]]:
+    most = max(rows, key=lambda row: row.neighbours)
+    highest = max(rows, key=lambda row: row.floors)
     return [
-        ("folders", len(found)),
-        ("neighbours: median", f"{statistics.median(one.neighbours for one in found):g}"),
+        ("folders", len(rows)),
+        ("neighbours: median", f"{statistics.median(row.neighbours for row in rows):g}"),
         ("neighbours: most", f"{most.neighbours} ({most.name})"),
         ("floors: most", f"{highest.floors} ({highest.name})"),
-        ("arrows back up", sum(len(one.back_up) for one in found)),
-        ("arrows back up, all imports", sum(len(one.back_up_of_all) for one in found)),
+        ("arrows back up", sum(len(row.back_up) for row in rows)),
+        ("arrows back up, all imports", sum(len(row.back_up_of_all) for row in rows)),
     ]
 
 
@@ -587,22 +591,24 @@ def _circle_counts(sets: Sequence[Sequence[str]]) -> str:
     return f"{len(sets)}{f' ({sum(map(len, sets))} modules)' if sets else ''}"
 
 
-def _folder_row(one: Folder) -> tuple[object, ...]:
-    counts = (one.floors, len(one.back_up), one.floors_of_all, len(one.back_up_of_all))
-    return (one.name, one.rooms, one.neighbours, one.modules, *counts)
+def _folder_row(folder: Folder) -> tuple[object, ...]:
+    counts = (folder.floors, len(folder.back_up), folder.floors_of_all, len(folder.back_up_of_all))
+    return (folder.name, folder.rooms, folder.neighbours, folder.modules, *counts)
 
 
-def _lists(found: Measures) -> dict[str, list[str]]:
+def _lists(measures: Measures) -> dict[str, list[str]]:
     """Title -> lines, of what is worth a look one by one."""
-    one, its = found.sizes, found.names
-    arrows = [(folder, pair) for folder in found.folders for pair in folder.back_up_of_all]
+    size, its = measures.sizes, measures.names
+    arrows = [(folder, pair) for folder in measures.folders for pair in folder.back_up_of_all]
     return {
-        f"classes with over {MANY_METHODS} methods": _counted(one.many_methods),
-        "longest functions": _counted(one.longest),
-        f"functions with over {MANY_PARAMETERS} parameters": _counted(one.many_parameters),
+        f"classes with over {MANY_METHODS} methods": _counted(size.many_methods),
+        "longest functions": _counted(size.longest),
+        f"functions with over {MANY_PARAMETERS} parameters": _counted(size.many_parameters),
         "module names that occur again": _placed(its.modules_of_one_name),
         "public class names that occur again": _placed(its.classes_of_one_name),
-        **{f"import circles ({kind})": [" ".join(one) for one in sets] for kind, sets in found.circles.items()},
+        **{
+            f"import circles ({kind})": [" ".join(circle) for circle in sets] for kind, sets in measures.circles.items()
+        },
         "arrows back up (`*`: not at load)": [
             f"{folder.name}: {pair[0]} -> {pair[1]}{'' if pair in folder.back_up else ' *'}" for folder, pair in arrows
         ],
@@ -651,8 +657,8 @@ def main() -> None:
     modules = read(chosen)
     if not modules:
         parser.error("there is no Python file in these folders")
-    found = measured(modules)
-    print(json.dumps(asdict(found), indent=2) if given.json else shown(found))
+    measures = measured(modules)
+    print(json.dumps(asdict(measures), indent=2) if given.json else shown(measures))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def _each(interval: Callable[[Numbers], tuple[float, float]]) -> Bounds:
     """Return the intervals of many studies by a function of the numbers of one."""
 
     def bounds(values: Numbers) -> tuple[Numbers, Numbers]:
-        low, high = np.array([interval(own) for own in values]).T
+        low, high = np.array([interval(study) for study in values]).T
         return low, high
 
     return bounds
@@ -69,8 +69,8 @@ def _of_cell(interval: Interval) -> Bounds:
 
 
 def _of_pairs(values: Numbers) -> tuple[float, float]:
-    found = summarize_differences(values)
-    return found.low, found.high
+    difference = summarize_differences(values)
+    return difference.low, difference.high
 
 
 def _by_study(values: Numbers, **expressions: pl.Expr) -> pl.DataFrame:
@@ -87,8 +87,8 @@ def _of_margin(values: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _of_median(values: Numbers) -> tuple[Numbers, Numbers]:
-    found = _by_study(values, **median_interval("x"))
-    return found["low"].to_numpy(), found["high"].to_numpy()
+    bounds = _by_study(values, **median_interval("x"))
+    return bounds["low"].to_numpy(), bounds["high"].to_numpy()
 
 
 def _of_tasks(tasks: int) -> Bounds:
@@ -101,23 +101,23 @@ def _best_tenth(raw: Numbers, averaged: Numbers) -> dict[str, Numbers]:
     costs = {"raw": raw.ravel(), "bema": averaged.ravel()}
     trials = pl.DataFrame({"study": study, "number": number})
     sides = [trials.with_columns(variant=pl.lit(name), cost=pl.Series(cost)) for name, cost in costs.items()]
-    found = top_k_statistics(pl.concat(sides).with_columns(sign=1), ["study"])
-    own = found.filter(pl.col("variant") == "bema", pl.col("portion") == "best 10 %").sort("study")
-    return {name: own[name].to_numpy() for name in ("value", "margin", "change", "change_margin")}
+    portions = top_k_statistics(pl.concat(sides).with_columns(sign=1), ["study"])
+    rows = portions.filter(pl.col("variant") == "bema", pl.col("portion") == "best 10 %").sort("study")
+    return {name: rows[name].to_numpy() for name in ("value", "margin", "change", "change_margin")}
 
 
 def _of_best_tenth(values: Numbers) -> tuple[Numbers, Numbers]:
-    found = _best_tenth(values, values)
-    return found["value"] - found["margin"], found["value"] + found["margin"]
+    columns = _best_tenth(values, values)
+    return columns["value"] - columns["margin"], columns["value"] + columns["margin"]
 
 
 def _of_change(values: Numbers) -> tuple[Numbers, Numbers]:
     """Of the change by averaging, where it takes away a fifth, more or less, of log-normal costs."""
-    one, other = np.split(values, 2, axis=1)
-    found = _best_tenth(np.exp(one / 2), np.exp(one / 2 + other / 5 - 0.2))
+    half, other = np.split(values, 2, axis=1)
+    columns = _best_tenth(np.exp(half / 2), np.exp(half / 2 + other / 5 - 0.2))
     tenths = [exp(mean) * (1 + deviation * _mean_between((0, 0.1), deviation)) for mean, deviation in _COSTS]
-    error = found["change"] - (tenths[1] / tenths[0] - 1)
-    return error - found["change_margin"], error + found["change_margin"]
+    error = columns["change"] - (tenths[1] / tenths[0] - 1)
+    return error - columns["change_margin"], error + columns["change_margin"]
 
 
 _COSTS = ((0.0, 0.5), (-0.2, sqrt(0.5**2 + 0.2**2)))
@@ -125,12 +125,12 @@ _COSTS = ((0.0, 0.5), (-0.2, sqrt(0.5**2 + 0.2**2)))
 
 
 def _of_correlation(values: Numbers) -> tuple[Numbers, Numbers]:
-    one, other = np.split(values, 2, axis=1)
+    half, other = np.split(values, 2, axis=1)
     # With a correlation of 1/2, of which the truth is taken away so that all intervals are to hold 0.
-    both = zip(one, one / 2 + np.sqrt(0.75) * other, strict=True)
+    both = zip(half, half / 2 + np.sqrt(0.75) * other, strict=True)
     r = pl.DataFrame({"r": [float(np.corrcoef(*pair)[0, 1]) for pair in both]})
-    found = r.select(**interval_of_correlation(pl.col("r"), pl.lit(one.shape[1])))
-    return found["low"].to_numpy() - 0.5, found["high"].to_numpy() - 0.5
+    bounds = r.select(**interval_of_correlation(pl.col("r"), pl.lit(half.shape[1])))
+    return bounds["low"].to_numpy() - 0.5, bounds["high"].to_numpy() - 0.5
 
 
 def _mean_between(quantiles: tuple[float, float], skew: float) -> float:
@@ -217,11 +217,11 @@ def study_of(values: Numbers, metric: str, conditions: Sequence[str] = CONDITION
     """Return the experiment whose trials have these values, [arms, seeds, conditions], less being better."""
     trials: list[tuple[int, str, float, str]] = []
     metrics: list[tuple[int, int, str, str, str, float]] = []
-    for number, (arm, place) in enumerate(np.ndindex(values.shape[:2])):
-        own = values[arm, place].tolist()
-        params = {"arm": ARMS[arm], "configuration": 0, "seed": place}
-        trials.append((number, "finished", own[0], json.dumps(params)))
-        metrics += [(number, 1, metric, "raw", *pair) for pair in zip(conditions, own, strict=True)]
+    for number, (arm, seed) in enumerate(np.ndindex(values.shape[:2])):
+        cells = values[arm, seed].tolist()
+        params = {"arm": ARMS[arm], "configuration": 0, "seed": seed}
+        trials.append((number, "finished", cells[0], json.dumps(params)))
+        metrics += [(number, 1, metric, "raw", *pair) for pair in zip(conditions, cells, strict=True)]
     return StudyData(
         study={"name": "made", "objective": f"{metric}/raw", "direction": "minimize"},
         load_trials=lambda: pl.DataFrame(trials, schema=["number", "state", "objective", "params"], orient="row"),
@@ -267,8 +267,8 @@ def _draw_trick(answers: int) -> Draw:
     """Shares of right answers of models of which half find a trick: .97 with it, .1 without."""
 
     def draw(random: np.random.Generator, arms: int, seeds: int) -> Numbers:
-        found = random.random((arms, seeds, 1)) < 0.5
-        chance = np.broadcast_to(np.where(found, 0.97, 0.1), (arms, seeds, len(CONDITIONS)))
+        tricks = random.random((arms, seeds, 1)) < 0.5
+        chance = np.broadcast_to(np.where(tricks, 0.97, 0.1), (arms, seeds, len(CONDITIONS)))
         return random.binomial(answers, chance) / answers
 
     return draw
@@ -276,8 +276,8 @@ def _draw_trick(answers: int) -> Draw:
 
 def _draw_trick_loss(random: np.random.Generator, arms: int, seeds: int) -> Numbers:
     """Losses of models of which half find a trick: about .05 with it, 2 without."""
-    found = random.random((arms, seeds, 1)) < 0.5
-    return np.where(found, 0.05, 2.0) * np.exp(0.1 * random.normal(size=(arms, seeds, len(CONDITIONS))))
+    tricks = random.random((arms, seeds, 1)) < 0.5
+    return np.where(tricks, 0.05, 2.0) * np.exp(0.1 * random.normal(size=(arms, seeds, len(CONDITIONS))))
 
 
 NULLS: Mapping[str, tuple[str, Draw]] = {
@@ -300,11 +300,11 @@ def false_verdicts(kind: str, arms: int, seeds: int, studies: int) -> float:
     """Return the share of studies without effect whose table of arms has a verdict anywhere."""
     metric, draw = NULLS[kind]
     random = np.random.default_rng([*map(ord, kind), arms, seeds])
-    found = 0
+    count = 0
     for start in range(0, studies, _TOGETHER):
         made = [draw(random, arms, seeds) for _ in range(min(_TOGETHER, studies - start))]
-        found += int(have_verdict(np.stack(made), metric).sum())
-    return found / studies
+        count += int(have_verdict(np.stack(made), metric).sum())
+    return count / studies
 
 
 def have_verdict(values: Numbers, metric: str) -> NDArray[np.bool_]:
@@ -343,7 +343,7 @@ def have_verdict(values: Numbers, metric: str) -> NDArray[np.bool_]:
 def compares_as_verdict(values: Numbers, metric: str) -> bool:
     """Return whether `compare_arms` gives a table of these values, [arms, seeds, conditions], a verdict."""
     arm, seed, condition = (axis.ravel() for axis in np.indices(values.shape))
-    places = {"condition": [CONDITIONS[one] for one in condition], "arm": [ARMS[one] for one in arm], "seed": seed}
+    places = {"condition": [CONDITIONS[code] for code in condition], "arm": [ARMS[code] for code in arm], "seed": seed}
     results = pl.DataFrame({**places, "value": values.ravel()}).with_columns(state=pl.lit("finished"))
     return bool(compare_arms(results, ARMS[0], "minimize", metric=metric).table["verdict"].is_in([BETTER, WORSE]).any())
 
@@ -369,11 +369,11 @@ def false_claims(kind: str, arms: int, seeds: int, studies: int) -> float:
 
 def power(effect: float, seeds: int, studies: int) -> float:
     """Return the share of studies with an effect whose report says so in a sentence."""
-    told = 0
+    count = 0
     for seed in range(studies):
         sentences, _ = claims(made_study(effect, seeds, seed, conditions=("",)))
-        told += any(text.startswith(f"other is {BETTER} than baseline") for text in sentences)
-    return told / studies
+        count += any(text.startswith(f"other is {BETTER} than baseline") for text in sentences)
+    return count / studies
 
 
 def main() -> None:
@@ -403,8 +403,8 @@ def _print_nulls(studies: int) -> None:
     print("| metric | arms |", " | ".join(f"{seeds} seeds" for seeds in NULL_SEEDS), "|")
     print("|---" * (2 + len(NULL_SEEDS)) + "|")
     for kind, arms in product(NULLS, NULL_ARMS):
-        found = [100 * false_verdicts(kind, arms, seeds, studies) for seeds in NULL_SEEDS]
-        print(f"| {kind} | {arms} |", " | ".join(f"{share:.1f}" for share in found), "|", flush=True)
+        shares = [100 * false_verdicts(kind, arms, seeds, studies) for seeds in NULL_SEEDS]
+        print(f"| {kind} | {arms} |", " | ".join(f"{share:.1f}" for share in shares), "|", flush=True)
 
 
 def _print_power(studies: int) -> None:
@@ -412,8 +412,8 @@ def _print_power(studies: int) -> None:
     print("| seeds |", " | ".join(f"effect {effect:g}" for effect in EFFECTS), "|")
     print("|---" * (1 + len(EFFECTS)) + "|")
     for seeds in SEEDS:
-        found = [100 * power(effect, seeds, studies) for effect in EFFECTS]
-        print(f"| {seeds} |", " | ".join(f"{share:.0f} %" for share in found), "|", flush=True)
+        shares = [100 * power(effect, seeds, studies) for effect in EFFECTS]
+        print(f"| {seeds} |", " | ".join(f"{share:.0f} %" for share in shares), "|", flush=True)
 
 
 if __name__ == "__main__":

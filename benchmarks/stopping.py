@@ -64,9 +64,9 @@ def read_curves(table: TrialTable, task: str) -> Curves:
     trials, metrics = table.rows_of(task)
     objective = table.tasks[task].objective
     row = ["slice", "number"]
-    own = metrics.filter(name=objective.metric, variant="raw", condition="")
-    steps = sorted(own["step"].unique())
-    placed = own.join(trials.select(row).with_row_index("row"), on=row)
+    scores = metrics.filter(name=objective.metric, variant="raw", condition="")
+    steps = sorted(scores["step"].unique())
+    placed = scores.join(trials.select(row).with_row_index("row"), on=row)
     costs = np.full((trials.height, len(steps)), np.inf)
     columns = np.searchsorted(steps, placed["step"].to_numpy())
     values = objective.sign * placed["value"].cast(pl.Float64).fill_null(np.nan).to_numpy()
@@ -149,8 +149,14 @@ class CurveModel(Policy):
 def features(quantiles: Sequence[Sequence[float]], last: int) -> NDArray[np.float32]:
     """Return what the curve model sees of curves: how far, the last quantile, the best, the mean, and the slope."""
     rows = [
-        [len(own) / last, own[-1], min(own), float(np.mean(own)), own[-1] - own[-2] if len(own) > 1 else 0.0]
-        for own in quantiles
+        [
+            len(curve) / last,
+            curve[-1],
+            min(curve),
+            float(np.mean(curve)),
+            curve[-1] - curve[-2] if len(curve) > 1 else 0.0,
+        ]
+        for curve in quantiles
     ]
     return np.array(rows, dtype=np.float32)
 
@@ -158,10 +164,10 @@ def features(quantiles: Sequence[Sequence[float]], last: int) -> NDArray[np.floa
 def fit_curves(tasks: Sequence[Curves]) -> Any:
     """Fit whether curves of these tasks end among the best tenth to their quantiles up to each validation."""
     rows, targets = list[NDArray[np.float32]](), list[Floats]()
-    for one in tasks:
-        quantiles = to_quantiles(one.costs)
-        for length in range(1, one.last):
-            rows.append(features(quantiles[:, :length].tolist(), one.last))
+    for curves in tasks:
+        quantiles = to_quantiles(curves.costs)
+        for length in range(1, curves.last):
+            rows.append(features(quantiles[:, :length].tolist(), curves.last))
             targets.append((quantiles[:, -1] <= GOOD).astype(np.float64))
     return fit_forest(np.concatenate(rows), np.concatenate(targets), TREES, 0)
 
@@ -213,43 +219,43 @@ def make_policy(name: str, choice: float, forest: Any, last: int) -> Policy:
 
 def compare(tasks: Sequence[Curves], seeds: int) -> pl.DataFrame:
     """Return task, policy, choice, seed and steps, each policy with what was chosen on the other tasks."""
-    forests = {one.task: fit_curves([other for other in tasks if other is not one]) for one in tasks}
+    forests = {curves.task: fit_curves([other for other in tasks if other is not curves]) for curves in tasks}
     every: dict[tuple[str, float], dict[str, Floats]] = {}
     for name, choices in CHOICES.items():
         for choice in choices:
-            for one in tasks:
-                found = measure(
-                    one,
-                    lambda: make_policy(name, choice, forests[one.task], one.last),  # noqa: B023
+            for curves in tasks:
+                counts = measure(
+                    curves,
+                    lambda: make_policy(name, choice, forests[curves.task], curves.last),  # noqa: B023
                     seeds,
                     waves=name == "one rung",
                 )
-                every.setdefault((name, choice), {})[one.task] = found
+                every.setdefault((name, choice), {})[curves.task] = counts
     rows: list[Mapping[str, Any]] = []
-    for one in tasks:
+    for curves in tasks:
         for name, choices in CHOICES.items():
 
             def cost_elsewhere(choice: float) -> float:
-                others = (steps for task, steps in every[name, choice].items() if task != one.task)  # noqa: B023
+                others = (steps for task, steps in every[name, choice].items() if task != curves.task)  # noqa: B023
                 return float(np.mean([np.log(steps).mean() for steps in others]))
 
             chosen = min(choices, key=cost_elsewhere)
-            for seed, steps in enumerate(every[name, chosen][one.task].tolist()):
-                rows.append({"task": one.task, "policy": name, "choice": chosen, "seed": seed, "steps": steps})
+            for seed, steps in enumerate(every[name, chosen][curves.task].tolist()):
+                rows.append({"task": curves.task, "policy": name, "choice": chosen, "seed": seed, "steps": steps})
     return pl.DataFrame(rows)
 
 
-def compare_policies(found: pl.DataFrame, one: str, other: str) -> tuple[float, float, float]:
-    """Return how many times as many steps `one` needs as `other`, with a bootstrap over tasks and seeds."""
-    wide = found.pivot("policy", index=["task", "seed"], values="steps")
-    logs = [np.log(own[one].to_numpy() / own[other].to_numpy()) for own in wide.partition_by("task")]
+def compare_policies(searches: pl.DataFrame, policy: str, other: str) -> tuple[float, float, float]:
+    """Return how many times as many steps `policy` needs as `other`, with a bootstrap over tasks and seeds."""
+    wide = searches.pivot("policy", index=["task", "seed"], values="steps")
+    logs = [np.log(rows[policy].to_numpy() / rows[other].to_numpy()) for rows in wide.partition_by("task")]
     rng = np.random.default_rng(0)
     means: list[float] = []
     for _ in range(4000):
         drawn = [logs[at] for at in rng.integers(len(logs), size=len(logs))]
-        means.append(float(np.mean([rng.choice(own, len(own)).mean() for own in drawn])))
+        means.append(float(np.mean([rng.choice(ratios, len(ratios)).mean() for ratios in drawn])))
     low, high = np.exp(np.quantile(means, (0.025, 0.975)))
-    return float(np.exp(np.mean([own.mean() for own in logs]))), float(low), float(high)
+    return float(np.exp(np.mean([ratios.mean() for ratios in logs]))), float(low), float(high)
 
 
 def main() -> None:
@@ -260,18 +266,18 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="FILE.csv for the steps of each search")
     options = parser.parse_args()
     table = TrialTable(options.table)
-    tasks = [one for name in table.tasks if len((one := read_curves(table, name)).costs) >= FEWEST]
-    found = compare(tasks, options.seeds)
+    tasks = [curves for name in table.tasks if len((curves := read_curves(table, name)).costs) >= FEWEST]
+    searches = compare(tasks, options.seeds)
     if options.output:
-        found.write_csv(options.output)
-    medians = found.group_by("task", "policy", maintain_order=True).agg(pl.col("steps").median())
+        searches.write_csv(options.output)
+    medians = searches.group_by("task", "policy", maintain_order=True).agg(pl.col("steps").median())
     with pl.Config(tbl_rows=-1, tbl_hide_column_data_types=True, tbl_hide_dataframe_shape=True):
         print(medians.pivot("policy", index="task", values="steps"))
-        print(found.group_by("policy", "choice", maintain_order=True).agg(tasks=pl.col("task").n_unique()))
+        print(searches.group_by("policy", "choice", maintain_order=True).agg(tasks=pl.col("task").n_unique()))
     for other in ("full", "asha", "one rung"):
-        ratio, low, high = compare_policies(found, other, "curves")
+        ratio, low, high = compare_policies(searches, other, "curves")
         print(f"steps of {other} / curves: {ratio:.2f} ({low:.2f} to {high:.2f}) over {len(tasks)} tasks")
-    ratio, low, high = compare_policies(found, "asha", "one rung")
+    ratio, low, high = compare_policies(searches, "asha", "one rung")
     print(f"steps of asha / one rung: {ratio:.2f} ({low:.2f} to {high:.2f}) over {len(tasks)} tasks")
 
 

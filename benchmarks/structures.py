@@ -56,10 +56,11 @@ def main() -> None:
     with flush_subnormals():
         for name in asked.spaces or [name for name in packaged_spaces() if name.startswith("quick/")]:
             trials = structures_of(name)
-            for one in trials[:: -(-len(trials) // asked.most)]:
-                differing = ", ".join(describe(one, trials)) or "-"
+            for trial in trials[:: -(-len(trials) // asked.most)]:
+                differing = ", ".join(describe(trial, trials)) or "-"
                 print(
-                    f"| {name} | {differing} | {measure(one, asked.lanes, asked.seconds, asked.parameters)}", flush=True
+                    f"| {name} | {differing} | {measure(trial, asked.lanes, asked.seconds, asked.parameters)}",
+                    flush=True,
                 )
 
 
@@ -67,8 +68,8 @@ def structures_of(name: str) -> list[Trial]:
     """Return a trial of each structure of a packaged space, which never validates."""
     with graft.Space(name).load() as space:
         trials = begin(space, []).ask(range(min(DRAWN, space.search.trials)))
-        found = {one.structure: one for one in trials}.values()
-    return [replace(one, config=without_end(one.config)) for one in found]
+        samples = {trial.structure: trial for trial in trials}.values()
+    return [replace(trial, config=without_end(trial.config)) for trial in samples]
 
 
 def without_end(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,35 +82,35 @@ def without_end(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "task": {**task, **grown}, "training": training}
 
 
-def describe(one: Trial, trials: Sequence[Trial]) -> Iterator[str]:
+def describe(trial: Trial, trials: Sequence[Trial]) -> Iterator[str]:
     """Yield what a trial's structure has that another's has not."""
     structures = [flatten(json.loads(other.structure)) for other in trials]
-    for path, value in flatten(json.loads(one.structure)).items():
+    for path, value in flatten(json.loads(trial.structure)).items():
         if any(other.get(path) != value for other in structures):
             yield f"{path} {value}"
 
 
 def flatten(section: Mapping[str, Any], start: str = "") -> dict[str, Any]:
     """Return values by dotted path."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in section.items():
-        found |= flatten(value, f"{start}{name}.") if isinstance(value, dict) else {start + name: value}
-    return found
+        values |= flatten(value, f"{start}{name}.") if isinstance(value, dict) else {start + name: value}
+    return values
 
 
-def measure(one: Trial, lanes: int, seconds: float, most: int) -> str:
+def measure(trial: Trial, lanes: int, seconds: float, most: int) -> str:
     """Return the cells of the row after the structure."""
-    recipe = Recipe.of(one.config)
+    recipe = Recipe.of(trial.config)
     parameters = layout_of(recipe).total
     if parameters > most:
         return f"left out: {parameters:,} parameters | | |"
-    pack = Pack(one, width=lanes)
+    pack = Pack(trial, width=lanes)
     lanes = pack.width
-    pack.fill([replace(one, number=number) for number in range(lanes)])
+    pack.fill([replace(trial, number=number) for number in range(lanes)])
     loop = plain_loop if recipe.learning.is_plain else plain_stage_one
-    cost = time_in_turns({"pack": lambda: pack.train(1), "plain": loop(one.config)}, seconds)
+    cost = time_in_turns({"pack": lambda: pack.train(1), "plain": loop(trial.config)}, seconds)
     ratio = lanes * cost["plain"] / cost["pack"]
-    step = describe_step(one.config, "cpu").partition(":")[0]
+    step = describe_step(trial.config, "cpu").partition(":")[0]
     return f"{1e3 * cost['pack'] / lanes:.3g} | {ratio:.2f} | {step} |"
 
 
@@ -122,27 +123,27 @@ def plain_stage_one(config: Mapping[str, Any]) -> Callable[[], object]:
     assert isinstance(learning, Architecture), "all that learn more than weights"
     layout = layout_of(recipe)
     start = layout.split(layout.initial(zero)[0].to(recipe.dtype))
-    learned = {name: one.clone().requires_grad_() for name, one in start.items()}
+    learned = {name: tensor.clone().requires_grad_() for name, tensor in start.items()}
     models = [within(f"models.{number}", learned) for number in range(learning.models)]
-    form = {name: one for name, one in learned.items() if not name.startswith("models.")}
-    weights = [one for own in models for one in own.values()]
+    form = {name: tensor for name, tensor in learned.items() if not name.startswith("models.")}
+    weights = [tensor for parameters in models for tensor in parameters.values()]
     optimizers = torch.optim.AdamW(weights, lr=1e-4, fused=True), torch.optim.Adam(form.values(), lr=1e-4, fused=True)
-    drawn = {name: one[0] for name, one in learning.training(task, zero, recipe.training.batch, zero).items()}
+    drawn = {name: tensor[0] for name, tensor in learning.training(task, zero, recipe.training.batch, zero).items()}
     held_out = within("held_out", drawn)
     trained = [
-        {name: one.unflatten(0, (learning.models, -1))[number] for name, one in drawn.items() if name in held_out}
+        {name: tensor.unflatten(0, (learning.models, -1))[number] for name, tensor in drawn.items() if name in held_out}
         for number in range(learning.models)
     ]
 
     def step() -> None:
         for optimizer in optimizers:
             optimizer.zero_grad()
-        fixed_form = {name: one.detach() for name, one in form.items()}
-        for own, batch in zip(models, trained, strict=True):
-            fixed = {name: one.detach() for name, one in own.items()}
-            loss = task.loss(model.outputs({**own, **fixed_form}, batch, {}), batch)
+        fixed_form = {name: tensor.detach() for name, tensor in form.items()}
+        for parameters, batch in zip(models, trained, strict=True):
+            fixed = {name: tensor.detach() for name, tensor in parameters.items()}
+            loss = task.loss(model.outputs({**parameters, **fixed_form}, batch, {}), batch)
             (loss + task.loss(model.outputs({**fixed, **form}, held_out, {}), held_out)).backward()
-            torch.nn.utils.clip_grad_norm_(own.values(), 1.0, foreach=True)
+            torch.nn.utils.clip_grad_norm_(parameters.values(), 1.0, foreach=True)
         torch.nn.utils.clip_grad_norm_(form.values(), 1.0, foreach=True)
         for optimizer in optimizers:
             optimizer.step()

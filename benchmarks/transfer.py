@@ -50,11 +50,11 @@ def main() -> None:
     parser.add_argument("--results", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
-    found = made_up(options.results)
-    matrix = compute_matrix(found)
+    results = made_up(options.results)
+    matrix = compute_matrix(results)
     conclusions = (best_sources, generality, similarity, by_similarity)
-    print(f"{found.height:,} results, {matrix.cells.height} cells, Polars on {pl.thread_pool_size()} threads")
-    print(f"matrix       {best_of(options.runs, lambda: compute_matrix(found))}")
+    print(f"{results.height:,} results, {matrix.cells.height} cells, Polars on {pl.thread_pool_size()} threads")
+    print(f"matrix       {best_of(options.runs, lambda: compute_matrix(results))}")
     print(f"conclusions  {best_of(options.runs, lambda: [work(matrix) for work in conclusions])}")
 
 

@@ -77,24 +77,24 @@ def main() -> None:
     settings = {"training.steps": str(options.steps), "search.sampler": options.sampler[0]}
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/graft.db"
-        found = searched(url, options.seeds, settings | {"search.trials": str(options.trials)})
+        trials = searched(url, options.seeds, settings | {"search.trials": str(options.trials)})
     if options.output:
-        found.write_csv(options.output)
-    report(found)
+        trials.write_csv(options.output)
+    report(trials)
 
 
 def searched(url: str, seeds: int, settings: dict[str, str]) -> pl.DataFrame:
     """task, arm, seed, number, loss: all trials of the held-out searches; infinite where one diverged."""
     earlier = settings | {"search.trials": str(EARLIER_TRIALS), "search.sampler": "random"}
-    for place, task in enumerate(TASKS):
-        search(url, task, space(task, EARLIER_SEED + place, earlier))
+    for index, task in enumerate(TASKS):
+        search(url, task, space(task, EARLIER_SEED + index, earlier))
     frames: list[pl.DataFrame] = []
     for seed in range(seeds):
         for task in TASKS:
             cold = space(task, seed, settings)
             others = ",".join(other for other in TASKS if other != task)
-            for arm, one in (("cold", cold), ("warm", warm_start(url, "new", cold, others).space)):
-                rows = search(url, f"{arm}-{task}-{seed}", one)
+            for arm, variant in (("cold", cold), ("warm", warm_start(url, "new", cold, others).space)):
+                rows = search(url, f"{arm}-{task}-{seed}", variant)
                 frames.append(
                     rows.select(
                         pl.lit(task).alias("task"), pl.lit(arm).alias("arm"), seed=seed, number="number", loss="loss"
@@ -125,9 +125,9 @@ def search(url: str, name: str, space: Space) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------------------------------ figures
 
 
-def report(found: pl.DataFrame) -> None:
+def report(trials: pl.DataFrame) -> None:
     """Print how often and how soon each arm reaches the level, and how good it ends, per task and over all."""
-    cold, warm = losses(found, "cold"), losses(found, "warm")
+    cold, warm = losses(trials, "cold"), losses(trials, "warm")
     candidates = np.concatenate([warm[..., :MOST_CANDIDATES], cold[..., MOST_CANDIDATES:]], axis=-1)
     arms = {
         name: np.minimum.accumulate(arm, axis=-1)
@@ -137,10 +137,10 @@ def report(found: pl.DataFrame) -> None:
     report_ends(arms)
 
 
-def losses(found: pl.DataFrame, arm: str) -> Curves:
+def losses(trials: pl.DataFrame, arm: str) -> Curves:
     """Return the losses of an arm, [tasks, seeds, trials]."""
-    rows = found.filter(pl.col("arm") == arm)
-    order = {name: place for place, name in enumerate(TASKS)}
+    rows = trials.filter(pl.col("arm") == arm)
+    order = {name: index for index, name in enumerate(TASKS)}
     rows = rows.with_columns(place=pl.col("task").replace_strict(order)).sort("place", "seed", "number")
     return rows["loss"].to_numpy().reshape(len(TASKS), rows["seed"].n_unique(), -1)
 
@@ -183,12 +183,12 @@ def reached(curves: Curves, levels: Curves) -> Curves:
 def report_ends(arms: dict[str, Curves]) -> None:
     """Best losses after some trials, and in how many searches warm is ahead."""
     trials = arms["cold"].shape[-1]
-    places = [place for place in (4, 8, 16, trials) if place <= trials]
+    places = [count for count in (4, 8, 16, trials) if count <= trials]
     for task, name in enumerate(TASKS):
-        print(f"\n{name + ', mean best loss after':<28}" + "".join(f"{place:>10}" for place in places))
+        print(f"\n{name + ', mean best loss after':<28}" + "".join(f"{count:>10}" for count in places))
         for arm, curves in arms.items():
-            print(f"  {arm:<26}" + "".join(f"{curves[task, :, place - 1].mean():10.4f}" for place in places))
-    ahead = [np.mean(arms["warm"][..., place - 1] < arms["cold"][..., place - 1]) for place in places]
+            print(f"  {arm:<26}" + "".join(f"{curves[task, :, count - 1].mean():10.4f}" for count in places))
+    ahead = [np.mean(arms["warm"][..., count - 1] < arms["cold"][..., count - 1]) for count in places]
     print(f"\n{'searches in which warm leads':<28}" + "".join(f"{100 * share:9.0f}%" for share in ahead))
     ratios = 100 * (arms["warm"][..., -1] / arms["cold"][..., -1] - 1)
     print(f"best loss at the end, change in percent: {interval(ratios.ravel())}")

@@ -50,7 +50,7 @@ def main() -> None:
 def measure(width: int, lanes: int, seconds: float) -> list[str]:
     """Return the rows of a width: float32, bfloat16 products, the plain loop."""
     trials = {"float32": trial_of(width), "bfloat16 products": trial_of(width, autocast="bfloat16")}
-    packs = {name: pack_of(one, lanes) for name, one in trials.items()}
+    packs = {name: pack_of(sample, lanes) for name, sample in trials.items()}
     plain = plain_loop({**trials["float32"].config})
     with FlopCounterMode(display=False) as counter:
         plain()
@@ -60,21 +60,21 @@ def measure(width: int, lanes: int, seconds: float) -> list[str]:
     cost = time_in_turns({**ways, "plain": plain, "peak": lambda: square @ square}, seconds)
     peak = 2 * _SIZE**3 / cost["peak"]
     rows: list[str] = []
-    for name, one in cost.items():
+    for name, total in cost.items():
         if name == "peak":
             continue
-        own = one / lanes if name in packs else one
+        time = total / lanes if name in packs else total
         kind = "the plain loop" if name == "plain" else f"{name}: {describe_step(trials[name].config, 'cpu')[:9]}"
         rows.append(
-            f"| {width} | {kind} | {1e3 * own:.3g} | {cost['plain'] / own:.2f} | {flops / own / 1e9:.0f} "
-            f"| {flops / own / peak:.0%} |"
+            f"| {width} | {kind} | {1e3 * time:.3g} | {cost['plain'] / time:.2f} | {flops / time / 1e9:.0f} "
+            f"| {flops / time / peak:.0%} |"
         )
     return rows
 
 
 def trial_of(width: int, **training: Any) -> Trial:
     """Return a trial that never ends and never validates."""
-    one = config(steps=_FOREVER, every=_FOREVER, dtype="float32", batch=8, averaging={"name": "none"})
+    settings = config(steps=_FOREVER, every=_FOREVER, dtype="float32", batch=8, averaging={"name": "none"})
     task = {
         "name": "language",
         "corpus": {"name": "file", "path": letters_file()},
@@ -82,13 +82,13 @@ def trial_of(width: int, **training: Any) -> Trial:
         "length": 64,
     }
     model = {"name": "transformer", "width": width, "depth": 2, "heads": 4}
-    return trial(0, {**one, "task": task, "model": model, "training": {**one["training"], **training}})
+    return trial(0, {**settings, "task": task, "model": model, "training": {**settings["training"], **training}})
 
 
-def pack_of(one: Trial, lanes: int) -> Pack:
+def pack_of(sample: Trial, lanes: int) -> Pack:
     """Return a pack that is full."""
-    pack = Pack(one, width=lanes)
-    pack.fill([replace(one, number=number) for number in range(lanes)])
+    pack = Pack(sample, width=lanes)
+    pack.fill([replace(sample, number=number) for number in range(lanes)])
     return pack
 
 

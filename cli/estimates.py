@@ -47,8 +47,8 @@ def print_estimate_table(
         typer.echo(f"{label:<11} {text}")
     if like := gpu or estimated_as(str(placement.device)):
         with waiting("counting kernels") as say:
-            found = estimate_gpu(space, like, say, placement.workers)
-        for label, text in describe_gpu_estimate(found) if gpu else [(like, describe_filling(found))]:
+            guess = estimate_gpu(space, like, say, placement.workers)
+        for label, text in describe_gpu_estimate(guess) if gpu else [(like, describe_filling(guess))]:
             typer.echo(f"{label:<11} {text}")
     if gpu:
         return
@@ -74,9 +74,9 @@ def print_estimate_json(
     from graft.launching.planning.gpu_estimate import describe_structure, estimate_gpu
 
     plans = [] if gpu else plan_packs(estimate, placement)
-    found = estimate_gpu(estimate.space, gpu, packs=placement.workers) if gpu else None
+    guess = estimate_gpu(estimate.space, gpu, packs=placement.workers) if gpu else None
     rates = [plan.rate for plan in plans]
-    short, long = found.seconds if found else (estimate.model_steps / max(rates), estimate.model_steps / min(rates))
+    short, long = guess.seconds if guess else (estimate.model_steps / max(rates), estimate.model_steps / min(rates))
     search = estimate.space.search
     show_json(
         {
@@ -104,7 +104,7 @@ def print_estimate_json(
                 }
                 for plan in plans
             ],
-            "structures": [describe_structure(one) for one in found.counted] if found else [],
+            "structures": [describe_structure(structure) for structure in guess.counted] if guess else [],
             "notes": notes,
             "known": known,
         }

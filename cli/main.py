@@ -64,11 +64,11 @@ _COMMANDS = (
     *(database, doctor.doctor),
 )  # fmt: skip
 """The commands, and modules that register groups, in the order of `search --help`."""
-for one in _COMMANDS:
-    if callable(one):
-        app.command()(with_groups(one))
+for entry in _COMMANDS:
+    if callable(entry):
+        app.command()(with_groups(entry))
     else:
-        one.register(app)
+        entry.register(app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -96,9 +96,9 @@ def program() -> Any:
     whole = get_command(app)
     waiting: list[Any] = [whole]
     while waiting:
-        one = waiting.pop()
-        waiting += getattr(one, "commands", {}).values()
-        for parameter in (*one.params, one.get_help_option(one.context_class(one))):
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for parameter in (*command.params, command.get_help_option(command.context_class(command))):
             kind = parameter.type_descriptor.annotation
             if kind in (int, list[int]) and parameter.type_descriptor.parameter_info.max is None:
                 parameter.type_descriptor.parameter_info.max = LARGEST_COUNT  # more fails in SQL
@@ -129,23 +129,23 @@ def main() -> None:
     except TyperException as error:
         _refuse(_describe_misuse(error))
     except Exception as error:
-        told = _explain(error)
-        if told is None or _Gate.debug:
+        message = _explain(error)
+        if message is None or _Gate.debug:
             raise
-        _refuse(told)
+        _refuse(message)
     sys.exit(status)
 
 
 def _describe_misuse(error: TyperException) -> str:
     """Describe a wrong call of the program, with the wrong value."""
     context: Any = getattr(error, "ctx", None)
-    told = error.format_message().strip().rstrip(".")
-    if not told:  # a group without a command, whose help has been shown
+    message = error.format_message().strip().rstrip(".")
+    if not message:  # a group without a command, whose help has been shown
         return f"{context.command_path} needs a command, one of {', '.join(context.command.commands)}"
     if errors := getattr(error.__cause__, "errors", None):  # pydantic's, which keep the value to themselves
-        told = told.replace("Input should", f"{errors()[0]['input']!r} should")
+        message = message.replace("Input should", f"{errors()[0]['input']!r} should")
     see = f"see `{context.command_path if context else 'search'} --help`"
-    return f"{told} {see.capitalize()}" if told.endswith("?") else f"{told}; {see}"
+    return f"{message} {see.capitalize()}" if message.endswith("?") else f"{message}; {see}"
 
 
 def _explain(error: Exception) -> str | None:

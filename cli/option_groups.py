@@ -62,16 +62,16 @@ class OverrideOptions:
                 from graft.plugins.families import families
                 from spaces import load
 
-                own = {path: value for path, value in overrides.items() if path != "training.steps"}
-                cut = cut_steps(load(space, families(), own), self.steps)
+                rest = {path: value for path, value in overrides.items() if path != "training.steps"}
+                cut = cut_steps(load(space, families(), rest), self.steps)
                 for kept in (path for path in cut.kept if path not in overrides):
                     note = "stands in an option or an arm that --steps does not reach, and stays as it is"
                     typer.echo(f"--steps: {kept} {note}", err=True)
                 # A path that the user sets, or one below it, wins over the cut.
-                overrides = own | {
+                overrides = rest | {
                     path: value
                     for path, value in cut.overrides.items()
-                    if not any(f"{set_}.".startswith(f"{path}.") for set_ in own)
+                    if not any(f"{set_}.".startswith(f"{path}.") for set_ in rest)
                 }
             yield read_space(space, overrides)
 

@@ -77,8 +77,8 @@ check_packages()
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'graft' has no attribute {name!r}")
-    module, found = _HOME[name]
-    return getattr(importlib.import_module(module), found)
+    module, attribute = _HOME[name]
+    return getattr(importlib.import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

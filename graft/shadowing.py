@@ -30,10 +30,10 @@ def check_packages() -> None:
         else:
             spec = find_spec(name)
             file = spec.origin if spec else None
-        found = Path(file) if file else None
-        if found and ours.exists() and found.resolve() != ours:
-            theirs = found.parent if found.name == "__init__.py" else found
+        path = Path(file) if file else None
+        if path and ours.exists() and path.resolve() != ours:
+            theirs = path.parent if path.name == "__init__.py" else path
             raise ImportError(
-                f"{found} is imported in place of Graft's {ours}; rename {theirs.name}, "
+                f"{path} is imported in place of Graft's {ours}; rename {theirs.name}, "
                 f"or take {theirs.parent} off Python's path (PYTHONPATH, or the folder that Python was started in)"
             )

@@ -44,7 +44,7 @@ def rating_after(search: Search, before: Rating, trial: Trial, report: Report) -
     second = search.second.quantity.value_of(trial, report) if search.second else None
     constraints = None
     if search.feasible:
-        excesses = {one.text: one.value_of(trial, report) for one in search.feasible}
+        excesses = {quantity.text: quantity.value_of(trial, report) for quantity in search.feasible}
         constraints = {text: finite(excess) for text, excess in excesses.items() if excess is not None}
     return Rating(objective=first, second_objective=finite(second), constraints=constraints)
 
@@ -105,14 +105,14 @@ class ObjectiveCheck:
             for path, wanted in list_metrics(search):
                 if wanted in self._seen:
                     continue
-                found = [metric[:3] for metric in report.metrics]
+                metrics = [metric[:3] for metric in report.metrics]
                 # This trial may keep no average; only its last report can tell.
-                no_average = wanted.variant not in ("raw", *(variant for _, variant, _ in found))
+                no_average = wanted.variant not in ("raw", *(variant for _, variant, _ in metrics))
                 early = no_average and report.state == "running"
-                if wanted in found:
+                if wanted in metrics:
                     self._seen.add(wanted)
-                elif found and report.state != "diverged" and not early:
-                    raise StudyError(f"{path}: {no_such_metric(wanted, found)}")
+                elif metrics and report.state != "diverged" and not early:
+                    raise StudyError(f"{path}: {no_such_metric(wanted, metrics)}")
 
 
 def list_metrics(search: Search) -> Iterator[tuple[str, MetricName]]:
@@ -125,6 +125,6 @@ def list_metrics(search: Search) -> Iterator[tuple[str, MetricName]]:
         yield from (("search.feasible", metric) for metric in constraint.metrics.values())
 
 
-def no_such_metric(wanted: MetricName, found: Iterable[tuple[str, str, str]]) -> str:
+def no_such_metric(wanted: MetricName, metrics: Iterable[tuple[str, str, str]]) -> str:
     """Return the error message for a metric that a report lacks."""
-    return no_such("metric that a validation reports", str(wanted), [str(MetricName(*one)) for one in found])
+    return no_such("metric that a validation reports", str(wanted), [str(MetricName(*metric)) for metric in metrics])

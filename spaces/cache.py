@@ -24,9 +24,9 @@ def cache_folder() -> Path:
         with suppress(OSError):
             shared.mkdir(mode=0o700)
         with suppress(OSError):
-            found = shared.lstat()
-            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-            if is_own and not found.st_mode & 0o022:  # nobody else may write into it
+            status = shared.lstat()
+            is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+            if is_own and not status.st_mode & 0o022:  # nobody else may write into it
                 return shared
         return _make_folder()
 
@@ -55,7 +55,7 @@ def remember(key: str, compute: Callable[[], str]) -> str:
     path = cache_folder() / "digests" / name
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text(encoding="utf-8")
-    found = compute()
+    text = compute()
     with suppress(OSError):  # a home that cannot be written: it is computed anew next time
-        write_aside(path, found.encode())
-    return found
+        write_aside(path, text.encode())
+    return text

@@ -161,8 +161,8 @@ class ExperimentSpace(Space):
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
         """Return trial `number` with these coordinates; a confirmation has its configuration's."""
         part = self.part_of(number)
-        own = part.configuration if isinstance(part, Tried) else part.rank
-        trial = self.arms[part.arm].space.sample(own, coordinate_of)
+        index = part.configuration if isinstance(part, Tried) else part.rank
+        trial = self.arms[part.arm].space.sample(index, coordinate_of)
         search = self.search
         groups = -(-self.configurations // search.group)
         facts: dict[str, Scalar] = {ARM: self.arms[part.arm].name}

@@ -99,9 +99,9 @@ class _Search:
                 self._fixed |= options
                 return
             if ranges and isinstance(value, int | float) and not isinstance(value, bool):
-                found = self._solve(path, {**options, ranges[0]: 0.0}, float(value), seen)
-                if found is not None:
-                    self._fixed |= {**options, ranges[0]: found}
+                coordinate = self._solve(path, {**options, ranges[0]: 0.0}, float(value), seen)
+                if coordinate is not None:
+                    self._fixed |= {**options, ranges[0]: coordinate}
                     return
         text = shorten(self._texts.get(path, path))
         reached = f", which goes from {min(seen):g} to {max(seen):g}" if seen else ""
@@ -114,8 +114,8 @@ class _Search:
     def _options(self, path: str, taken: Mapping[str, float]) -> Iterator[dict[str, float]]:
         """Yield combinations of options of the choices at a path, which depend on one another."""
         choices = {draw.name: draw.choices for draw in self._space.draws if draw.choices}
-        own = self._own(path, self.run(taken))
-        here = [name for name in own if name in choices and name not in taken]
+        names = self._own(path, self.run(taken))
+        here = [name for name in names if name in choices and name not in taken]
         if not here:
             yield dict(taken)
             return
@@ -130,22 +130,22 @@ class _Search:
 
         def compute(u: float) -> float:
             try:
-                found = self.read(self.run({**tried, name: u}), path)
+                setting = self.read(self.run({**tried, name: u}), path)
             except SpaceError:  # a rule that these draws break
                 return math.nan
-            return float(found) if isinstance(found, int | float) else math.nan
+            return float(setting) if isinstance(setting, int | float) else math.nan
 
         grid = [min(index / _GRID, LAST) for index in range(_GRID + 1)]
         values = [compute(u) for u in grid]
-        seen += [one for one in values if math.isfinite(one)]
+        seen += [number for number in values if math.isfinite(number)]
         for (low, first), (high, second) in itertools.pairwise(zip(grid, values, strict=True)):
             for u, reached in ((low, first), (high, second)):
                 if _is_match(reached, value):
                     return u
             if min(first, second) < value < max(first, second):
-                found = _bisect(compute, low, high, value, rising=first < second)
-                if found is not None:
-                    return found
+                coordinate = _bisect(compute, low, high, value, rising=first < second)
+                if coordinate is not None:
+                    return coordinate
         return None
 
 
@@ -160,21 +160,21 @@ def _bisect(compute: Any, low: float, high: float, value: float, *, rising: bool
     return None
 
 
-def _is_match(found: Any, wanted: Any) -> bool:
+def _is_match(setting: Any, wanted: Any) -> bool:
     """Return True if a configuration's value is as wanted; a plug-in, in its named fields."""
-    if isinstance(found, Mapping):
+    if isinstance(setting, Mapping):
         if isinstance(wanted, str):
-            return found.get("name") == wanted
+            return setting.get("name") == wanted
         if not isinstance(wanted, Mapping):
             return False
         if "name" not in wanted and len(wanted) == 1:
             [(name, fields)] = wanted.items()
             wanted = {"name": name, **(fields or {})}
-        return all(_is_match(found.get(key), value) for key, value in wanted.items())
-    numbers = isinstance(found, int | float) and isinstance(wanted, int | float)
-    if numbers and not isinstance(found, bool) and not isinstance(wanted, bool):
-        return math.isclose(found, wanted, rel_tol=TOLERANCE, abs_tol=0.0)
-    return type(found) is type(wanted) and found == wanted
+        return all(_is_match(setting.get(key), value) for key, value in wanted.items())
+    numbers = isinstance(setting, int | float) and isinstance(wanted, int | float)
+    if numbers and not isinstance(setting, bool) and not isinstance(wanted, bool):
+        return math.isclose(setting, wanted, rel_tol=TOLERANCE, abs_tol=0.0)
+    return type(setting) is type(wanted) and setting == wanted
 
 
 def _show(value: Any) -> str:

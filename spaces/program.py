@@ -63,11 +63,11 @@ class Program:
         self._pads = pads
         self._group = [(name, formula.evaluate) for name, formula in group.items()]
         self._trial = [(name, formula.evaluate) for name, formula in trial.items()]
-        own = {name: one for name, one in sections.items() if one.level is Level.TRIAL}
-        self._own_sections = [(name, formula.evaluate) for name, formula in own.items()]
-        shared = {name: one for name, one in sections.items() if name not in own}
+        trial_sections = {name: formula for name, formula in sections.items() if formula.level is Level.TRIAL}
+        self._own_sections = [(name, formula.evaluate) for name, formula in trial_sections.items()]
+        shared = {name: formula for name, formula in sections.items() if name not in trial_sections}
         self._shared_sections = [(name, formula.evaluate) for name, formula in shared.items()]
-        self._restructured = {key for key, one in sections.items() if one.structure is Level.TRIAL}
+        self._restructured = {key for key, formula in sections.items() if formula.structure is Level.TRIAL}
         self._shared = lru_cache(maxsize=_CACHED_GROUPS)(self._share)
 
     def run(self, coordinate_of: CoordinateOf) -> Resolved:
@@ -87,9 +87,9 @@ class Program:
             raise SpaceError(f"{error} (where {shown})" if shown else str(error)) from error
 
     def _run(self, scope: Scope) -> Resolved:
-        shared, own = self._evaluate(scope)
-        config = shared.config | {name: _to_config(section) for name, section in own.items()}
-        sections = shared.sections | own
+        shared, trial_sections = self._evaluate(scope)
+        config = shared.config | {name: _to_config(section) for name, section in trial_sections.items()}
+        sections = shared.sections | trial_sections
         pad = self._pads(sections)
         config["training"] = {**config["training"], "pad_shapes": pad}
         # The structure is the canonical JSON of {section: structure}, joined from sections' texts.
@@ -101,7 +101,7 @@ class Program:
                 known[name] = texts[name]
         return Resolved(
             draws=scope.draws,
-            params=shared.params | scope.params | _collect_facts(own),
+            params=shared.params | scope.params | _collect_facts(trial_sections),
             config=config,
             structure="{" + ",".join([f'"{name}":{texts[name]}' for name in sorted(texts)]) + "}",
             values=scope.values,
@@ -140,8 +140,8 @@ def complete_config(config: Mapping[str, Any], families: Mapping[str, type]) -> 
 
 def _collect_facts(sections: Mapping[str, Any]) -> dict[str, Scalar]:
     """Return facts that follow from sections' fields, as `task.generalisation_gap`."""
-    found = {name: facts(section) for name, section in sections.items()}
-    return {f"{name}.{fact}": value for name, own in found.items() for fact, value in own.items()}
+    by_section = {name: facts(section) for name, section in sections.items()}
+    return {f"{name}.{fact}": value for name, values in by_section.items() for fact, value in values.items()}
 
 
 def _to_config(section: object) -> dict[str, Any]:

@@ -105,9 +105,9 @@ class Objective:
         value = self.value_in(report)
         return inf if value is None or not isfinite(value) else self.sign * value
 
-    def is_better(self, one: float, other: float) -> bool:
-        """Return True if `one` is better than `other` in the user's direction."""
-        return self.sign * one < self.sign * other
+    def is_better(self, value: float, other: float) -> bool:
+        """Return True if `value` is better than `other` in the user's direction."""
+        return self.sign * value < self.sign * other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,12 +139,12 @@ class Quantity:
 
 def number_at(trial: Trial, path: str) -> float | None:
     """Return the number at a path of a trial, drawn or not; None if there is none."""
-    found: Any = trial.params.get(path)
-    if found is None:
-        found = trial.config
+    value: Any = trial.params.get(path)
+    if value is None:
+        value = trial.config
         for step in path.split("."):
-            found = found.get(step) if isinstance(found, Mapping) else None
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+            value = value.get(step) if isinstance(value, Mapping) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def list_numbers(trial: Trial) -> list[str]:

@@ -72,8 +72,8 @@ class Space(ABC):
     def child(self, parent: Trial, number: int, start: int, draws: Draws) -> Trial:
         """Return the trial that continues from `parent` after `start` steps; else as `resolve`."""
         past = Ancestor(parent.number, parent.seed, parent.config, until=start)
-        own = self.resolve(number, draws)
-        return replace(own, group=parent.group, lineage=(*parent.lineage, past))
+        trial = self.resolve(number, draws)
+        return replace(trial, group=parent.group, lineage=(*parent.lineage, past))
 
     def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
         """Return the last trial of a stored lineage; one from step 0 is a lineage of one."""

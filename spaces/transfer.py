@@ -207,8 +207,8 @@ class TransferSpace(Space):
         config: Any = copy.deepcopy(dict(trial.config))
         for path in self.paths:
             *sections, last = path.split(".")
-            found = reduce(getitem, sections, donor)[last]
-            reduce(getitem, sections, config)[last] = copy.deepcopy(found)
+            setting = reduce(getitem, sections, donor)[last]
+            reduce(getitem, sections, config)[last] = copy.deepcopy(setting)
         config, structure = complete_config(config, self.families)
         params = {**trial.params, "architecture.trial": finder}
         return replace(trial, params=params, config=config, structure=structure, architecture_trial=finder)

@@ -177,19 +177,19 @@ def _find_strange_values(reader: Reader) -> Iterator[str]:
 
 def _look_at(reader: Reader, table: Table) -> Iterator[str]:
     columns = list(table.columns)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     rows = reader.rows(f"SELECT {', '.join(column.name for column in columns)} FROM {table.name}")
     while batch := list(islice(rows, _BATCH)):
         broken = find_broken_columns(columns, batch)
         for row in batch if broken else ():
             values = dict(zip((column.name for column in columns), row, strict=True))
-            key = {one.name: values[one.name] for one in table.primary_key}
+            key = {column.name: values[column.name] for column in table.primary_key}
             for column in broken:
                 rule = find_broken_rule(column, (values[column.name],))
-                found[column.name] += rule is not None
-                if rule and found[column.name] <= _SHOWN:
+                counts[column.name] += rule is not None
+                if rule and counts[column.name] <= _SHOWN:
                     yield describe_value(column, key, values[column.name], rule)
-    for name, count in found.items():
+    for name, count in counts.items():
         if count > _SHOWN:
             yield f"{name} in {count - _SHOWN:,} more rows of {table.name} is no such value"
 
@@ -198,10 +198,10 @@ def _find_broken_rules(reader: Reader) -> Iterator[str]:
     """Yield a line for each broken rule, with the first rows that break it."""
     for rule, sql in _rules_of(reader).items():
         rows = reader.rows(sql)
-        found = [str(row[0]) for row in islice(rows, _SHOWN)]
+        examples = [str(row[0]) for row in islice(rows, _SHOWN)]
         more = sum(1 for _ in rows)
-        if found:
-            yield f"{rule}; broken by {', '.join(found)}" + (f" and {more:,} more" if more else "")
+        if examples:
+            yield f"{rule}; broken by {', '.join(examples)}" + (f" and {more:,} more" if more else "")
 
 
 def _find_notes(reader: Reader) -> Iterator[str]:

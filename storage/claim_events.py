@@ -75,8 +75,8 @@ def _insert(
     results: int | None = None,
     request: str | None = None,
 ) -> None:
-    own = trials.c.study_id == study_id
-    ended = select(func.count()).select_from(trials).where(own, trials.c.state.in_(TERMINAL))
+    condition = trials.c.study_id == study_id
+    ended = select(func.count()).select_from(trials).where(condition, trials.c.state.in_(TERMINAL))
     mine = claim_events.c.study_id == study_id
     these = select(func.count()).select_from(claim_events).where(mine)
     connection.execute(

@@ -130,12 +130,12 @@ def _writer(url: str) -> Generator[tuple[Database, Connection]]:
 def _ids(connection: Connection, study: str | None) -> dict[str, int]:
     """Return name -> id, oldest first; StudyError if `study` is not there."""
     these = connection.execute(select(studies.c.name, studies.c.id).order_by("id"))
-    found = {name: number for name, number in these}  # noqa: C416
+    ids = {name: number for name, number in these}  # noqa: C416
     if study is None:
-        return found
-    if study not in found:
-        raise StudyError(f"study {study!r} does not exist; there are {', '.join(found) or 'none'}")
-    return {study: found[study]}
+        return ids
+    if study not in ids:
+        raise StudyError(f"study {study!r} does not exist; there are {', '.join(ids) or 'none'}")
+    return {study: ids[study]}
 
 
 def _copy_study(old: Connection, number: int, database: Database, new: Connection, kept: int | None = None) -> Copied:
@@ -178,7 +178,7 @@ class _Tally:
 
     def differences(self, other: _Tally) -> list[str]:
         """Return the tables that are not the same in both."""
-        ours, theirs = ({key: (one.counts[key], one.sums[key]) for key in one.sums} for one in (self, other))
+        ours, theirs = ({key: (tally.counts[key], tally.sums[key]) for key in tally.sums} for tally in (self, other))
         return sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
 
 
@@ -186,8 +186,8 @@ def _hash(row: Row | Sequence[Any]) -> int:
     plain: Any = tuple(row)
     if isinstance(row, dict):
         # Values in the form of both databases.
-        texts = {key: canonical_json(one) for key, one in row.items() if isinstance(one, dict | list)}
-        times = {key: one.isoformat() for key, one in row.items() if isinstance(one, datetime)}
+        texts = {key: canonical_json(value) for key, value in row.items() if isinstance(value, dict | list)}
+        times = {key: value.isoformat() for key, value in row.items() if isinstance(value, datetime)}
         plain = sorted((row | texts | times).items())
     return int.from_bytes(hashlib.blake2b(repr(plain).encode(), digest_size=16).digest())
 
@@ -210,9 +210,9 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
         learned = [_without(row, "id", "study_id") for row in rows]
         yield architectures, [{**row, "trial_id": row["trial_id"] - first} for row in learned]
     for rows in _select(connection, trials, trials.c.study_id == study_id):
-        own = [_without(row, "id", "study_id") for row in rows]
+        records = [_without(row, "id", "study_id") for row in rows]
         key = "architecture_id"
-        yield trials, [{**row, key: indices[row[key]]} for row in own]
+        yield trials, [{**row, key: indices[row[key]]} for row in records]
     numbered = select((metrics.c.trial_id - first).label("number"), *list(metrics.columns)[1:])
     mine = numbered.where(metrics.c.trial_id >= first, metrics.c.trial_id < after)
     for batch in connection.execute(mine, execution_options={"yield_per": _BATCH}).partitions():
@@ -226,8 +226,8 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
 
 def _select(connection: Connection, table: Table, condition: ColumnElement[bool]) -> Iterator[list[Row]]:
     ordered = select(table).where(condition).order_by(*table.primary_key)
-    found = connection.execute(ordered, execution_options={"yield_per": _BATCH})
-    for rows in found.mappings().partitions():
+    cursor = connection.execute(ordered, execution_options={"yield_per": _BATCH})
+    for rows in cursor.mappings().partitions():
         yield [{k: read_time(x) if isinstance(x, datetime) else x for k, x in row.items()} for row in rows]
 
 
@@ -237,15 +237,15 @@ def _without(row: Row, *columns: str) -> Row:
 
 def _write(database: Database, connection: Connection, batches: Iterable[Batch], kept: int | None) -> int:
     """Write a study's rows with new ids, the study's `kept` or a new one; return the study's."""
-    found = iter(batches)
-    _, [study] = next(found)
-    own = {} if kept is None else {"id": kept}
-    statement = insert(studies).values(**study, **own).returning(studies.c.id)
+    stream = iter(batches)
+    _, [study] = next(stream)
+    key = {} if kept is None else {"id": kept}
+    statement = insert(studies).values(**study, **key).returning(studies.c.id)
     study_id: int = connection.execute(statement).scalar_one()
     first = trial_id(study_id, 0)
     architecture_ids: dict[int | None, int | None] = {None: None}
     """Index of an architecture -> its id here."""
-    for table, rows in found:
+    for table, rows in stream:
         if table is architectures:
             placed = [{**row, "study_id": study_id, "trial_id": first + row["trial_id"]} for row in rows]
             returned = insert(architectures).returning(architectures.c.id, sort_by_parameter_order=True)

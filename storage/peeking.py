@@ -20,9 +20,9 @@ def may_know_task(url: str, task: str) -> bool:
         address = f"file:{quote(file)}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=1)) as connection:
             sql = "SELECT 1 FROM studies WHERE instr(space, ?) LIMIT 1"
-            found = connection.execute(sql, (task,)).fetchone()
+            row = connection.execute(sql, (task,)).fetchone()
     except FileNotFoundError:
         return False
     except (OSError, sqlite3.Error):
         return True
-    return found is not None
+    return row is not None

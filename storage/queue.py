@@ -163,8 +163,8 @@ def _submit(connection: Connection, request: StoreRequest) -> None:
     if known and known.state in OPEN:  # submitting is idempotent: the entry stays as it is
         if known.owner != request.terms.owner:
             whose = known.owner or "nobody"
-            place = f"is in the queue already ({known.state}), of {whose}"
-            raise StudyError(f"study {request.study!r} {place}; submit another name")
+            problem = f"is in the queue already ({known.state}), of {whose}"
+            raise StudyError(f"study {request.study!r} {problem}; submit another name")
         return
     _check_quota(connection, request, request.terms.owner)
     study_id = known.id if known else insert_study(connection, request.row, request.bundles)

@@ -46,7 +46,7 @@ class QueueEntry:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Return the entry of these values; times may be texts, as in JSON and SQLite's rows."""
-        given = [name for name, one in values.items() if name.endswith("_at") and one is not None]
+        given = [name for name, value in values.items() if name.endswith("_at") and value is not None]
         times: dict[str, Any] = {name: read_time(values[name]) for name in given}
         return cls(**{**values, **times})
 
@@ -94,9 +94,9 @@ def read_sound_entries(connection: Connection, study: str | None = None) -> tupl
             strange.append(StrangeEntry(values["study_id"], str(values["study"]), is_to_run, fault))
         else:
             sound.append(QueueEntry.of(values))
-    ended = [one for one in sound if not one.is_open]
-    ended.sort(key=lambda one: one.submitted_at, reverse=True)
-    return [one for one in sound if one.is_open] + ended, strange
+    ended = [entry for entry in sound if not entry.is_open]
+    ended.sort(key=lambda entry: entry.submitted_at, reverse=True)
+    return [entry for entry in sound if entry.is_open] + ended, strange
 
 
 _ENTRY: Mapping[str, Column[Any]] = {

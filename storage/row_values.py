@@ -54,11 +54,11 @@ def find_broken_columns(columns: Sequence[Column[Any]], rows: Sequence[Sequence[
 
 def describe_value(column: Column[Any], key: Mapping[str, Any], value: Any, rule: str) -> str:
     """Describe a wrong value: its row's primary key, the value, and the rule that it breaks."""
-    row = ", ".join(f"{name} {one}" for name, one in key.items())
+    row = ", ".join(f"{name} {part}" for name, part in key.items())
     shown = repr(value)
     shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
-    place = f"{column.name} in the row of {column.table.name} with {row}"
-    return f"{place} is {shown}; it must be {rule}"
+    cell = f"{column.name} in the row of {column.table.name} with {row}"
+    return f"{cell} is {shown}; it must be {rule}"
 
 
 def find_broken_rule(column: Column[Any], values: Sequence[Any]) -> str | None:
@@ -115,6 +115,6 @@ def _broken_json(name: str, text: Any, *, may_be_null: bool) -> str | None:
         return "a JSON object"
     if name in _OBJECTS and not set(map(type, value.values())) <= _OBJECTS[name]:
         return "a JSON object of plain values"
-    if name == "trials.config" and any(type(value.get(one)) is not dict for one in _SECTIONS):
+    if name == "trials.config" and any(type(value.get(section)) is not dict for section in _SECTIONS):
         return f"a JSON object with the sections {', '.join(_SECTIONS)}"
     return None

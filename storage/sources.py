@@ -67,14 +67,14 @@ def replace(connection: Connection, study_id: int, fresh: Mapping[int, Bundle]) 
 
 def choose(stored: Sequence[StoredBundle], digests: Collection[str]) -> list[Bundle]:
     """Return the bundles that a study runs: the newest, or versions whose digests are these."""
-    by_number = {one.number: one for one in stored}
-    chosen = {one.number: one.bundle for one in stored if one.successor is None}
-    for one in stored:
-        if one.bundle.digest in digests:
-            last = one
+    by_number = {version.number: version for version in stored}
+    chosen = {version.number: version.bundle for version in stored if version.successor is None}
+    for version in stored:
+        if version.bundle.digest in digests:
+            last = version
             while last.successor is not None:
                 last = by_number[last.successor]
-            chosen[last.number] = one.bundle
+            chosen[last.number] = version.bundle
     return [*chosen.values()]
 
 
@@ -82,14 +82,14 @@ def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[StoredBundle]:
     """Yield the bundles of ordered rows; RowError for a text that is not the stored one."""
     ordered = groupby(rows, key=lambda row: (row["bundle"], row["successor"]))
     for (number, successor), files in ordered:
-        found, members = list[Source](), list[Member]()
+        modules, members = list[Source](), list[Member]()
         for row in files:
             path, is_package = row["path"], bool(row["is_package"])
             source = Source(module=row["module"], path=path, text=row["text"], is_package=is_package)
             if source.sha256 != row["sha256"]:
                 problem = "has another SHA-256 than was stored with it"
                 raise RowError(f"the stored source of {path} {problem}")
-            found.append(source)
+            modules.append(source)
             plugins = json.loads(row["plugins"])
-            members += [Member(**one, module=source.module) for one in plugins]
-        yield StoredBundle(number, successor, Bundle(sources=tuple(found), members=tuple(members)))
+            members += [Member(**plugin, module=source.module) for plugin in plugins]
+        yield StoredBundle(number, successor, Bundle(sources=tuple(modules), members=tuple(members)))

@@ -82,7 +82,7 @@ class Store:
         check_name(study.name)
         try:
             row = row_of(study)
-            return self._session.transact(lambda one: insert_study(one, row, study.bundles))
+            return self._session.transact(lambda connection: insert_study(connection, row, study.bundles))
         except IntegrityError:
             problem = f"study {study.name!r} exists already"
             raise StudyError(f"{problem}; resume it, or choose another name") from None
@@ -110,12 +110,12 @@ class Store:
     def annotate_trials(self, study_id: int, numbers: Sequence[int], **values: Any) -> None:
         """Write notes of trials, as `trial_notes.write` does; another process may run the study."""
         write = trial_notes.write
-        self._session.transact(lambda one: write(one, study_id, numbers, **values))
+        self._session.transact(lambda connection: write(connection, study_id, numbers, **values))
 
     def record_refusal(self, study_id: int, change: str, version: str) -> bool:
         """Record a refused change (`claim_events.record_refusal`); the study may run."""
         values, record = {"change": change, "version": version}, claim_events.record_refusal
-        return self._session.transact(lambda one: record(one, study_id, **values))
+        return self._session.transact(lambda connection: record(connection, study_id, **values))
 
     def replace_bundles(self, study_id: int, fresh: Mapping[int, Bundle]) -> None:
         """Write new versions of plug-ins, by the numbers of the bundles that they replace.
@@ -177,7 +177,7 @@ class Store:
         if self._database.mailbox is not None:  # one process writes a SQLite file: this one
             return None
         holder = self._database.locks.holder
-        return self._session.transact(lambda one: holder(one, study_id, study))
+        return self._session.transact(lambda connection: holder(connection, study_id, study))
 
     def take_requests(self) -> list[QueueEntry]:
         """Carry out the requests of processes that could not write; return changed queue entries.
@@ -221,15 +221,15 @@ class Store:
             annotate(study_id, **request.row)
         elif request.action == "look":
             look: dict[str, Any] = {**request.row, "request": request.id}
-            transact(lambda one: claim_events.record_look(one, request.study, **look))
+            transact(lambda connection: claim_events.record_look(connection, request.study, **look))
         elif request.action == "reveal":
             self.queue.check_may_change(request)
             opening: dict[str, Any] = {**request.row, "request": request.id}
-            transact(lambda one: test_sets.reveal(one, request.study, **opening))
+            transact(lambda connection: test_sets.reveal(connection, request.study, **opening))
         elif request.action == "make_token":
-            transact(lambda one: tokens.add(one, request.study, **request.row))
+            transact(lambda connection: tokens.add(connection, request.study, **request.row))
         elif request.action == "revoke_token":
-            transact(lambda one: tokens.revoke(one, request.study))
+            transact(lambda connection: tokens.revoke(connection, request.study))
         else:
             return self.queue.apply(request)
         return None

@@ -142,7 +142,7 @@ class StoreRequest:
                 return False
             tags = [tag for name in ("tags", "added", "removed") for tag in self.row.get(name, [])]
             numbers = self.row.get("numbers", [])
-            return {type(tag) for tag in tags} <= {str} and {type(one) for one in numbers} <= {int}
+            return {type(tag) for tag in tags} <= {str} and {type(number) for number in numbers} <= {int}
         columns = {"submit": _COLUMNS, "look": _LOOK, "reveal": _REVEAL, "make_token": _TOKEN}.get(self.action, {})
         if self.row.keys() != columns.keys():
             return False

@@ -78,4 +78,4 @@ def _mask(content: bytes, salt: bytes) -> bytes:
     blocks = range(-(-len(content) // hashlib.sha256().digest_size))
     keys = (b"test set" + salt + block.to_bytes(4) for block in blocks)
     stream = b"".join(hashlib.sha256(key).digest() for key in keys)
-    return bytes(one ^ other for one, other in zip(content, stream, strict=False))
+    return bytes(byte ^ other for byte, other in zip(content, stream, strict=False))

@@ -16,8 +16,8 @@ WORDS = ("starred", "tags", "note")
 def spell(word: str) -> str:
     """Return the SQL of one of WORDS over `trials`; false or an empty text without a row."""
     where = "study_id = trials.study_id AND number = trials.number"
-    found = f"SELECT {word} FROM trial_notes WHERE {where}"
-    return f"coalesce(({found}), {'FALSE' if word == 'starred' else repr('')})"
+    query = f"SELECT {word} FROM trial_notes WHERE {where}"
+    return f"coalesce(({query}), {'FALSE' if word == 'starred' else repr('')})"
 
 
 def write(

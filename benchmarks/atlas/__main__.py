@@ -45,10 +45,10 @@ def main() -> None:
         case "train":
             train([plan[name] for name in options.tasks], options.database)
         case "collect":
-            found = collect([plan[name] for name in options.tasks], options.database)
+            rows = collect([plan[name] for name in options.tasks], options.database)
             FOLDER.mkdir(exist_ok=True)
-            found.write_parquet(KEPT, compression="zstd")
-            print(f"{found.height:,} rows of {found['task'].n_unique()} tasks in {KEPT}")
+            rows.write_parquet(KEPT, compression="zstd")
+            print(f"{rows.height:,} rows of {rows['task'].n_unique()} tasks in {KEPT}")
         case "page":
             write_page(plan, pl.read_parquet(KEPT), read_earlier(), FOLDER)
         case _:
@@ -64,9 +64,11 @@ def read_trial(text: str) -> tuple[str, int]:
     """For argparse's `type`: `copying:40`, a trial that is kept."""
     task, _, number = text.partition(":")
     kept = pl.read_parquet(KEPT, columns=["task", "number"])
-    own = kept.filter(task=task)["number"]
-    if not number.isdecimal() or int(number) not in own:
-        choices = f"0 to {own.max()}" if len(own) else f"tasks {', '.join(kept['task'].unique(maintain_order=True))}"
+    numbers = kept.filter(task=task)["number"]
+    if not number.isdecimal() or int(number) not in numbers:
+        choices = (
+            f"0 to {numbers.max()}" if len(numbers) else f"tasks {', '.join(kept['task'].unique(maintain_order=True))}"
+        )
         raise argparse.ArgumentTypeError(f"{text!r} must be TASK:NUMBER of a kept trial; choose among {choices}")
     return task, int(number)
 
@@ -74,11 +76,11 @@ def read_trial(text: str) -> tuple[str, int]:
 def _replay_all(trials: Iterable[tuple[str, int]]) -> bool:
     kept, whole = pl.read_parquet(KEPT), list[bool]()
     for task, number in trials:
-        found = replay(kept, task, number)
-        whole.append(all(one.agrees for one in found))
-        for one in found:
-            word = "agrees" if one.agrees else "differs"
-            print(f"{task}:{number} {one.endpoint}: kept {one.kept!r}, again {one.again!r}: {word}", flush=True)
+        pairs = replay(kept, task, number)
+        whole.append(all(pair.agrees for pair in pairs))
+        for pair in pairs:
+            word = "agrees" if pair.agrees else "differs"
+            print(f"{task}:{number} {pair.endpoint}: kept {pair.kept!r}, again {pair.again!r}: {word}", flush=True)
     print(f"{sum(whole)} of {len(whole)} trials agree")
     return all(whole)
 

@@ -136,12 +136,12 @@ def _test(cells: pl.DataFrame) -> pl.DataFrame:
 def _check_floors(scored: pl.DataFrame) -> pl.DataFrame:
     baseline = scored.filter(pl.col("arm") == BASELINE)
     above = pl.col("score") - pl.col("floor_score")
-    found = baseline.group_by("task", "endpoint", "metric", "direction", maintain_order=True).agg(
+    floors = baseline.group_by("task", "endpoint", "metric", "direction", maintain_order=True).agg(
         value=pl.col("value").mean(),
         floor=pl.col("floor").mean(),
         pairs=pl.len().cast(pl.Int64),
         mean=above.mean(),
         deviation=above.std(),
     )
-    low, _ = Student().bounds(found)
-    return found.with_columns(learned=pl.Series(low) > 0).drop("pairs", "mean", "deviation")
+    low, _ = Student().bounds(floors)
+    return floors.with_columns(learned=pl.Series(low) > 0).drop("pairs", "mean", "deviation")

@@ -35,8 +35,8 @@ def write_page(
 def sentences(atlas: Atlas) -> list[str]:
     """Of each arm its surest cell among those told apart from no effect on a set that the baseline learned, by p."""
     learned = atlas.floors.filter("learned").select("task", "endpoint", "metric", "direction")
-    found = atlas.found.join(learned, on=["task", "endpoint"], how="inner", maintain_order="left")
-    surest = found.sort("p", maintain_order=True).unique("arm", keep="first", maintain_order=True).head(MOST_SENTENCES)
+    cells = atlas.found.join(learned, on=["task", "endpoint"], how="inner", maintain_order="left")
+    surest = cells.sort("p", maintain_order=True).unique("arm", keep="first", maintain_order=True).head(MOST_SENTENCES)
     return [_sentence(row) for row in surest.iter_rows(named=True)]
 
 
@@ -148,7 +148,7 @@ def _again(name: str, earlier: Atlas, atlas: Atlas) -> Iterator[str]:
     )
     yield ""
     counts = {key: both.filter(verdict=key[0], again_verdict=key[1]).height for key in product(verdicts, verdicts)}
-    rows = ([one, *(str(counts[one, other]) for other in verdicts)] for one in verdicts)
+    rows = ([verdict, *(str(counts[verdict, other]) for other in verdicts)] for verdict in verdicts)
     yield from _table((f"in the {name} atlas", *(f"{word} here" for word in verdicts)), rows)
 
 
@@ -163,19 +163,19 @@ def _findings(kept: pl.DataFrame, atlas: Atlas) -> Iterator[str]:
         "Dropout and the gap": find_gaps(kept, "dropout"),
         "Learned splines against GELU": cells.filter(pl.col("arm") == "spline"),
     }
-    for title, found in asked.items():
+    for title, sets in asked.items():
         yield f"## {title}"
         yield ""
-        better = found.filter(pl.col("verdict") == BETTER).height
-        worse = found.filter(pl.col("verdict") == WORSE).height
+        better = sets.filter(pl.col("verdict") == BETTER).height
+        worse = sets.filter(pl.col("verdict") == WORSE).height
         yield (
-            f"Better on {better} of {found.height} sets, worse on {worse}. The last column is the effect that the test "
+            f"Better on {better} of {sets.height} sets, worse on {worse}. The last column is the effect that the test "
             "would find four times in five, without a correction. † the baseline is not above the floor there, or on "
             "one of the two sets of a gap: such a change says nothing of generalisation."
         )
         yield ""
         header = ("set", "effect", "95 % interval", "adjusted p", "verdict", "found four times in five")
-        yield from _table(header, (_finding_row(row, unlearned) for row in _rows(found)))
+        yield from _table(header, (_finding_row(row, unlearned) for row in _rows(sets)))
         yield ""
 
 

@@ -73,5 +73,5 @@ def signed(value: float) -> str:
 def _text(
     x: float, y: float, text: str, size: float, *, anchor: str = "middle", colour: str = _INK, more: str = ""
 ) -> str:
-    place = f'x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}" fill="{colour}"{more}'
-    return f"<text {place}>{escape(text)}</text>"
+    attributes = f'x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}" fill="{colour}"{more}'
+    return f"<text {attributes}>{escape(text)}</text>"

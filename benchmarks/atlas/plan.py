@@ -61,25 +61,25 @@ class TaskPlan:
 def read_plan(path: Path = PLAN) -> Mapping[str, TaskPlan]:
     """Return the tasks of a plan by name."""
     plan = yaml.safe_load(path.read_text())
-    return {name: _read_task(name, own, plan) for name, own in plan["tasks"].items()}
+    return {name: _read_task(name, task, plan) for name, task in plan["tasks"].items()}
 
 
-def _read_task(name: str, own: Settings, plan: Settings) -> TaskPlan:
-    arms = {arm: plan["arms"][arm] for arm in own.get("only", plan["arms"])}
-    changes = own.get("model", {})
+def _read_task(name: str, task: Settings, plan: Settings) -> TaskPlan:
+    arms = {arm: plan["arms"][arm] for arm in task.get("only", plan["arms"])}
+    changes = task.get("model", {})
     model = changes if "width" in changes else {**plan["model"], **changes}
-    [(direction, metric)] = own["metric"].items()
+    [(direction, metric)] = task["metric"].items()
     endpoints = tuple(
-        Endpoint(task=name, kind=kind, metric=metric, direction=direction, **own[kind])
+        Endpoint(task=name, kind=kind, metric=metric, direction=direction, **task[kind])
         for kind in ("in", "out")
-        if kind in own
+        if kind in task
     )
-    training = own["training"]
+    training = task["training"]
     space = {
         "study": f"atlas-{name.replace('_', '-')}",
         "arms": arms,
         "seeds": plan["seeds"],
-        "task": own["task"],
+        "task": task["task"],
         "model": model,
         "optimizer": {
             "name": "adamw",

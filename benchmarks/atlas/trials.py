@@ -47,11 +47,15 @@ def train(tasks: Iterable[TaskPlan], database: str) -> None:
 
 def collect(tasks: Iterable[TaskPlan], databases: Iterable[str]) -> pl.DataFrame:
     """Return the trials of finished studies, columns KEPT, in the plan's order; a task's are of its first database."""
-    opened, found = [graft.open(database) for database in databases], list[pl.DataFrame]()
+    opened, frames = [graft.open(database) for database in databases], list[pl.DataFrame]()
     for task in tasks:
-        have = [one for one in opened if task.study in one and one[task.study].status().state == "finished"]
-        found += [_collect(task, studies) for studies in have[:1]]
-    return pl.concat(found) if found else pl.DataFrame(schema=KEPT)
+        have = [
+            database
+            for database in opened
+            if task.study in database and database[task.study].status().state == "finished"
+        ]
+        frames += [_collect(task, studies) for studies in have[:1]]
+    return pl.concat(frames) if frames else pl.DataFrame(schema=KEPT)
 
 
 _TRAINED_BY = """
@@ -115,7 +119,7 @@ def replay(kept: pl.DataFrame, task: str, number: int) -> list[Replayed]:
     """Train a kept trial again, alone; one comparison for each of its sets."""
     rows = kept.filter(task=task, number=number).to_dicts()
     last = train_again(rows[0]["space"], rows[0]["numerics"], number)[-1]
-    values = {(one.name, one.variant, one.condition): one.value for one in last.metrics}
+    values = {(metric.name, metric.variant, metric.condition): metric.value for metric in last.metrics}
     return [
         Replayed(
             task=task,

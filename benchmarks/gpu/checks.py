@@ -58,13 +58,13 @@ def checks(device: str) -> Iterator[tuple[str, Check]]:
 
 def versions(device: torch.device) -> dict[str, Any]:
     """Return what the rows below depend on; the compiler's absence is a failure of this row."""
-    found: dict[str, Any] = {"python": sys.version.split()[0], "torch": torch.__version__}
+    software: dict[str, Any] = {"python": sys.version.split()[0], "torch": torch.__version__}
     if device.type != "cuda":
-        return found
+        return software
     driver = find_driver()
     properties = torch.cuda.get_device_properties(device)
     return {
-        **found,
+        **software,
         "CUDA": torch.version.cuda,
         "driver": driver.version if driver else "unknown",
         "NVRTC": compiler_version(),
@@ -86,15 +86,15 @@ def fused(device: str, question: str = "check") -> dict[str, Any]:
     return equal(answer.failure or answer.value, None)
 
 
-def equal(found: Any, expected: Any) -> dict[str, Any]:
+def equal(value: Any, expected: Any) -> dict[str, Any]:
     """Raise AssertionError with what was found unless it is what is expected."""
-    assert found == expected, found
+    assert value == expected, value
     return {"agrees": "yes"}
 
 
 def as_on_a_cpu(settings: dict[str, Any], device: str) -> dict[str, Any]:
     """Compare some steps with the same steps on a CPU, whose code is another."""
-    here, there = (train(settings, one, width=2, trials=1)[0] for one in (device, "cpu"))
+    here, there = (train(settings, processor, width=2, trials=1)[0] for processor in (device, "cpu"))
     return {"largest difference": f"{compare(here, there, NEAR):.1e}"}
 
 
@@ -119,11 +119,11 @@ def train(settings: dict[str, Any], device: str, *, width: int, trials: int, fir
     return [[tensor[lane] for tensor in states] for lane in range(trials)]
 
 
-def compare(one: list[Tensor], other: list[Tensor], most: float) -> float:
+def compare(tensors: list[Tensor], other: list[Tensor], most: float) -> float:
     """Return the largest difference by the largest number of its tensor; AssertionError if it is more than `most`."""
     differences = [
         float((a.double() - b.double()).abs().max() / b.double().abs().max().clamp(min=1e-30))
-        for a, b in zip(one, other, strict=True)
+        for a, b in zip(tensors, other, strict=True)
         if a.numel()
     ]
     largest = max(differences)

@@ -91,23 +91,23 @@ def measurements(device: str) -> Iterator[tuple[str, Measure]]:
             name = f"set complement: JAX vmap + scan, {lanes} lanes"
             yield name, lambda lanes=lanes: {"model-steps/s": jax_rate(where, lanes)}
     for case, settings in CASES.items():
-        one = trial_of(settings)
-        for step, make in steps_of(one, where).items():
+        template = trial_of(settings)
+        for step, make in steps_of(template, where).items():
             for lanes in LANES[where.type]:
-                rate = partial(step_rate, one, width=lanes, device=device, make=make, seconds=SECONDS)
+                rate = partial(step_rate, template, width=lanes, device=device, make=make, seconds=SECONDS)
                 yield f"{case}: {step}, {lanes} lanes", partial(rate_or_shortage, rate, device)
         if case in SMALL:
-            yield f"{case}: two packs of {BESIDE} lanes", partial(rates_side_by_side, one, device)
+            yield f"{case}: two packs of {BESIDE} lanes", partial(rates_side_by_side, template, device)
 
 
-def rates_side_by_side(one: Trial, device: str) -> dict[str, Any]:
+def rates_side_by_side(template: Trial, device: str) -> dict[str, Any]:
     """Return model-steps per second of two packs of copies, in threads of their own: one after the other, and both at
     once. On a GPU each has a stream of its own.
     """
 
     def begin(slot: int) -> Pack:
         use_device(torch.device(device), slot)
-        pack = make_pack_of_copies(one, BESIDE, device)
+        pack = make_pack_of_copies(template, BESIDE, device)
         pack.train(WARM_UP_STEPS + 1)  # records the step, and captures it
         return pack
 
@@ -129,8 +129,8 @@ def _rate(pack: Pack) -> float:
 
 def rate_or_shortage(rate: Callable[[], float], device: str) -> dict[str, Any]:
     """Return a rate, or that there is no memory for so many lanes."""
-    found = attempt(rate, device)
-    return {"memory": "not enough"} if isinstance(found, Shortage) else {"model-steps/s": found}
+    outcome = attempt(rate, device)
+    return {"memory": "not enough"} if isinstance(outcome, Shortage) else {"model-steps/s": outcome}
 
 
 def trial_of(settings: dict[str, Any]) -> Trial:
@@ -139,22 +139,22 @@ def trial_of(settings: dict[str, Any]) -> Trial:
     return trial(0, {**whole, "task": settings["task"], "model": settings["model"]})
 
 
-def steps_of(one: Trial, device: torch.device) -> dict[str, MakeStep]:
+def steps_of(template: Trial, device: torch.device) -> dict[str, MakeStep]:
     """Return the ways in which a device can make a trial's step; on a GPU the fused one also where it is slower."""
-    found: dict[str, MakeStep] = {"traced step": TracedStep}
-    recipe = Recipe.of(one.config).pad()
+    steps: dict[str, MakeStep] = {"traced step": TracedStep}
+    recipe = Recipe.of(template.config).pad()
     if device.type == "cpu":
         return (
-            {"native step": step_of, **found}
-            if type(step_of(recipe, one.structure, device)) is not TracedStep
-            else found
+            {"native step": step_of, **steps}
+            if type(step_of(recipe, template.structure, device)) is not TracedStep
+            else steps
         )
     reason = fused.find_obstacle(recipe, device, USUAL_LANES)
     if reason is None or "traced step's speed" in reason:
-        found["fused step"] = lambda recipe, _, where: fused.make_step(recipe, where)
+        steps["fused step"] = lambda recipe, _, where: fused.make_step(recipe, where)
     if find_tile_obstacle(recipe, limits_of(device)) is None:
-        found["fused step in TF32"] = lambda recipe, _, where: fused.make_step(recipe, where, tf32=True)
-    return found
+        steps["fused step in TF32"] = lambda recipe, _, where: fused.make_step(recipe, where, tf32=True)
+    return steps
 
 
 def ceilings(device: torch.device) -> dict[str, Any]:
@@ -174,8 +174,8 @@ def ceilings(device: torch.device) -> dict[str, Any]:
 
 def plain_rate(device: str) -> float:
     """Return steps per second of one model in plain PyTorch."""
-    one = PlainTrial(SHAPE, KNOBS, seed=0, steps=FOREVER, device=device)
-    return 10 / min(seconds_of_calls(lambda: one.train(10), device, SECONDS))
+    model = PlainTrial(SHAPE, KNOBS, seed=0, steps=FOREVER, device=device)
+    return 10 / min(seconds_of_calls(lambda: model.train(10), device, SECONDS))
 
 
 def jax_rate(device: torch.device, lanes: int) -> float:
@@ -200,8 +200,8 @@ def compiled_rate(device: torch.device, lanes: int) -> float:
     first = {name: torch.zeros_like(tensor) for name, tensor in parameters.items()}
     second = {name: torch.zeros_like(tensor) for name, tensor in parameters.items()}
 
-    def loss_of(one: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-        logits = functional_call(template, {**one, **buffers}, (inputs,))
+    def loss_of(weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        logits = functional_call(template, {**weights, **buffers}, (inputs,))
         return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
     gradient_of = vmap(grad_and_value(loss_of))

@@ -29,7 +29,7 @@ def page(file: Path) -> str:
     rows: defaultdict[str, dict[tuple[str, str], Row]] = defaultdict(dict)
     for row in map(json.loads, file.read_text().splitlines()):
         rows[f"{row['about']['device']}, torch {row['about']['torch']}"][row["command"], row["name"]] = row
-    return "\n\n".join("\n\n".join(_section(name, [*own.values()])) for name, own in rows.items())
+    return "\n\n".join("\n\n".join(_section(name, [*section.values()])) for name, section in rows.items())
 
 
 def _section(name: str, rows: Sequence[Row]) -> Iterator[str]:
@@ -37,7 +37,7 @@ def _section(name: str, rows: Sequence[Row]) -> Iterator[str]:
     yield f"## {name}"
     yield f"Measured by `python -m benchmarks.gpu`: {len(rows)} rows, {failed} of them failed."
     paths = [(path, *_decide(rows, names)) for path, names in PATHS.items()]
-    yield _table(["path", "verdict", "by"], [one for one in (*paths, *_compare_steps(rows)) if one[1]])
+    yield _table(["path", "verdict", "by"], [line for line in (*paths, *_compare_steps(rows)) if line[1]])
     if rates := _rates(rows):
         lanes = sorted({width for widths in rates.values() for width in widths})
         heads = ["model-steps/s", *(f"{width:,} lanes" if width else "one model" for width in lanes)]
@@ -49,10 +49,10 @@ def _section(name: str, rows: Sequence[Row]) -> Iterator[str]:
 
 def _decide(rows: Sequence[Row], names: tuple[str, ...]) -> tuple[str, str]:
     """Return go or no-go for a path by its rows; empty where none was measured."""
-    own = [row for row in rows if row["name"].startswith(names)]
-    bad = [row["name"] for row in own if row["failure"]]
-    verdict = ("no-go" if bad else "go") if own else ""
-    return verdict, f"{len(own) - len(bad)} of {len(own)} rows passed" + (f"; not {', '.join(bad)}" if bad else "")
+    part = [row for row in rows if row["name"].startswith(names)]
+    bad = [row["name"] for row in part if row["failure"]]
+    verdict = ("no-go" if bad else "go") if part else ""
+    return verdict, f"{len(part) - len(bad)} of {len(part)} rows passed" + (f"; not {', '.join(bad)}" if bad else "")
 
 
 def _compare_steps(rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
@@ -70,11 +70,11 @@ def _compare_steps(rows: Sequence[Row]) -> Iterator[tuple[str, str, str]]:
 
 def _rates(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
     """Return what trains -> lanes -> model-steps per second; one model that is no pack has 0 lanes."""
-    found: defaultdict[str, dict[int, float]] = defaultdict(dict)
+    rates: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for row in rows:
         if (rate := row["value"].get("model-steps/s")) and (parts := _RATE.fullmatch(row["name"])):
-            found[f"{parts['case']}: {parts['step']}"][int(parts["lanes"] or 0)] = rate
-    return dict(found)
+            rates[f"{parts['case']}: {parts['step']}"][int(parts["lanes"] or 0)] = rate
+    return dict(rates)
 
 
 def _said(row: Row) -> str:

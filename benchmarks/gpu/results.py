@@ -28,10 +28,10 @@ class Results:
         """How many rows were not begun for want of time."""
         rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         self.since = len(rows) if since is None else since
-        own = [(place, row) for place, row in enumerate(rows) if row["command"] == command]
-        own = [(place >= self.since, row) for place, row in own if row["about"] == dict(about)]
-        self.failed = sum(is_of_run and row["failure"] is not None for is_of_run, row in own)
-        self._known = {row["name"] for is_of_run, row in own if is_of_run or row["failure"] is None}
+        matches = [(index, row) for index, row in enumerate(rows) if row["command"] == command]
+        matches = [(index >= self.since, row) for index, row in matches if row["about"] == dict(about)]
+        self.failed = sum(is_of_run and row["failure"] is not None for is_of_run, row in matches)
+        self._known = {row["name"] for is_of_run, row in matches if is_of_run or row["failure"] is None}
 
     def add(self, name: str, act: Callable[[], Value]) -> bool:
         """Run `act` and keep what it returns; an error is a row, too, and hides none of the others. False after one."""
@@ -58,7 +58,7 @@ class Results:
         }
         with self._file.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        print(f"{name}: {failure or ', '.join(f'{key} {shown(one)}' for key, one in value.items())}", flush=True)
+        print(f"{name}: {failure or ', '.join(f'{key} {shown(figure)}' for key, figure in value.items())}", flush=True)
         return failure is None
 
 

@@ -45,13 +45,13 @@ def main() -> None:
         case "train":
             train([plan.studies[name] for name in options.studies], options.database)
         case "collect":
-            found = collect(plan, options.database)
-            if KEPT.exists() and found.height:  # studies that another database has trained stay
-                earlier = pl.read_parquet(KEPT).filter(~pl.col("study").is_in(found["study"].unique().implode()))
-                found = pl.concat([earlier, found], how="diagonal_relaxed")
+            values = collect(plan, options.database)
+            if KEPT.exists() and values.height:  # studies that another database has trained stay
+                earlier = pl.read_parquet(KEPT).filter(~pl.col("study").is_in(values["study"].unique().implode()))
+                values = pl.concat([earlier, values], how="diagonal_relaxed")
             KEPT.parent.mkdir(exist_ok=True)
-            found.write_parquet(KEPT, compression="zstd")
-            print(f"{found.height:,} values of {found['study'].n_unique()} studies in {KEPT}")
+            values.write_parquet(KEPT, compression="zstd")
+            print(f"{values.height:,} values of {values['study'].n_unique()} studies in {KEPT}")
         case "table":
             kept = pl.read_parquet(KEPT)
             print(table(plan, kept, compare(plan, kept), reach(plan, kept)))
@@ -59,12 +59,12 @@ def main() -> None:
             print(*describe_claims(plan, pl.read_parquet(KEPT)), sep="\n")
         case _:
             kept = pl.read_parquet(KEPT)
-            found = [
+            replays = [
                 replay(kept, study, int(number)) for study, _, number in (t.partition(":") for t in options.trials)
             ]
-            for one in found:
-                print(f"{one.study}:{one.number}: {one.equal} of {one.values} values equal to the bit", flush=True)
-            sys.exit(any(one.equal < one.values for one in found))
+            for run in replays:
+                print(f"{run.study}:{run.number}: {run.equal} of {run.values} values equal to the bit", flush=True)
+            sys.exit(any(run.equal < run.values for run in replays))
 
 
 if __name__ == "__main__":

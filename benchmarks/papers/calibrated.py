@@ -51,18 +51,18 @@ def read_moments(model: TrainedModel, condition: str) -> Moments:
     """Return the moments of the logits by which the model attends under a condition at temperature 1."""
     parameters, evaluated = dict(model.named_parameters()), model.recipe.model.evaluations()[""]
     layers = evaluated.attention(parameters, model.batch(condition))
-    found = (moments(scaled_logits(layer.query, layer.key), layer.visible) for layer in layers)
-    return [(first[..., 0, 0], second[..., 0, 0]) for first, second in found]
+    pairs = (moments(scaled_logits(layer.query, layer.key), layer.visible) for layer in layers)
+    return [(first[..., 0, 0], second[..., 0, 0]) for first, second in pairs]
 
 
 def estimate_by_prompt(training: Moments, shifted: Moments) -> list[Tensor]:
     """Return each layer's temperatures [N, h]: a prompt's ratio over the median of the ratios like in training."""
-    found = list[Tensor]()
+    temperatures = list[Tensor]()
     for (first, second), (mean, square) in zip(training, shifted, strict=True):
         ratio = second / first
         usual = torch.where((ratio > 0) & ratio.isfinite(), ratio, torch.nan).nanmedian(0).values
-        found.append(positive_or_one(square / mean / usual))
-    return found
+        temperatures.append(positive_or_one(square / mean / usual))
+    return temperatures
 
 
 def estimate_by_shift(training: Moments, shifted: Moments) -> list[Tensor]:
@@ -79,16 +79,19 @@ def errors(model: TrainedModel) -> Mapping[tuple[str, str], float]:
     parameters, task = dict(model.named_parameters()), model.recipe.task
     plain = model.recipe.model.evaluations()[""]
     given, training = replace(plain, {"scorer": GivenSoftmax()}), read_moments(model, "")
-    found = dict[tuple[str, str], float]()
+    means = dict[tuple[str, str], float]()
     for shift in SHIFTS:
         batch, shifted = model.batch(shift), read_moments(model, shift)
         ways = {"by prompt": estimate_by_prompt(training, shifted), "by shift": estimate_by_shift(training, shifted)}
         outputs = {"1": plain.outputs(parameters, batch, {})}
         for way, temperatures in ways.items():
-            own = {f"layers.{at}.scorer.temperature": one[..., None, None] for at, one in enumerate(temperatures)}
-            outputs[way] = given.outputs(parameters | own, batch, {})
-        found |= {(shift, way): float(task.metrics(own, batch)["error"].mean()) for way, own in outputs.items()}
-    return found
+            scales = {
+                f"layers.{at}.scorer.temperature": temperature[..., None, None]
+                for at, temperature in enumerate(temperatures)
+            }
+            outputs[way] = given.outputs(parameters | scales, batch, {})
+        means |= {(shift, way): float(task.metrics(output, batch)["error"].mean()) for way, output in outputs.items()}
+    return means
 
 
 def measure_study(study: graft.Study) -> pl.DataFrame:
@@ -102,9 +105,9 @@ def measure_study(study: graft.Study) -> pl.DataFrame:
         model = study.model(number)
         for (shift, way), error in errors(model).items():
             rows.append({"number": number, "shift": shift, "way": way, "error": error})
-        own = grid.filter(pl.col("number") == number)
+        values = grid.filter(pl.col("number") == number)
         for shift in SHIFTS:
-            tried = own.filter(_at_temperature(shift))
+            tried = values.filter(_at_temperature(shift))
             rows.append({"number": number, "shift": shift, "way": "best", "error": tried["value"].min()})
     return pl.DataFrame(rows)
 
@@ -118,21 +121,21 @@ def _at_temperature(shift: str) -> pl.Expr:
     return there & ((others.len() == 0) | is_number)
 
 
-def describe(found: pl.DataFrame) -> str:
+def describe(trials: pl.DataFrame) -> str:
     """Return the table: means, differences from temperature 1 with 95 % intervals, p adjusted by Holm."""
-    values = {key: rows.sort("number")["error"].to_numpy() for key, rows in found.group_by("shift", "way")}
+    values = {key: rows.sort("number")["error"].to_numpy() for key, rows in trials.group_by("shift", "way")}
     ways = ("by prompt", "by shift")
     pairs = [(shift, way) for shift in SHIFTS for way in ways if shift or way == "by prompt"]
     differences = [summarize_differences(values[pair] - values[pair[0], "1"]) for pair in pairs]
-    adjusted = adjust_p(np.array([one.p for one in differences]))
+    adjusted = adjust_p(np.array([gap.p for gap in differences]))
     lines = [
         "| shift | at 1 | best of the grid | estimated | error | difference from 1 (95 %) | adjusted p |",
         "|---|---|---|---|---|---|---|",
     ]
-    for (shift, way), one, p in zip(pairs, differences, adjusted, strict=True):
-        at_one, best, own = (f"{values[shift, name].mean():.3g}" for name in ("1", "best", way))
-        difference = f"{one.mean:+.3g} ({one.low:.3g} to {one.high:.3g})"
-        lines.append(f"| {' | '.join([shift or 'none', at_one, best, way, own, difference, f'{p:.2g}'])} |")
+    for (shift, way), gap, p in zip(pairs, differences, adjusted, strict=True):
+        at_one, best, error = (f"{values[shift, name].mean():.3g}" for name in ("1", "best", way))
+        difference = f"{gap.mean:+.3g} ({gap.low:.3g} to {gap.high:.3g})"
+        lines.append(f"| {' | '.join([shift or 'none', at_one, best, way, error, difference, f'{p:.2g}'])} |")
     return "\n".join(lines)
 
 

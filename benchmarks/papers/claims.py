@@ -28,8 +28,8 @@ def describe_claims(plan: Plan, kept: pl.DataFrame) -> Iterator[str]:
             continue
         claims = [_make_claim(row, trials["seed"].n_unique()) for row in rows]
         digest = hash_claims([claim.to_json() for claim in claims])[:16]
-        for found in decide_claims(claims, [_find_results(row, trials) for row in rows]):
-            yield f"| {study} | `{digest}` | {describe_result(found)} |"
+        for result in decide_claims(claims, [_find_results(row, trials) for row in rows]):
+            yield f"| {study} | `{digest}` | {describe_result(result)} |"
 
 
 def _make_claim(row: Row, seeds: int) -> Claim:
@@ -48,5 +48,5 @@ def _make_claim(row: Row, seeds: int) -> Claim:
 
 def _find_results(row: Row, trials: pl.DataFrame) -> pl.DataFrame:
     """Return condition, arm, seed, state and value of the row's metric, as `decide_claims` takes them."""
-    own = trials.filter(pl.col("metric") == row.metric, pl.col("condition") == row.condition)
-    return own.select(pl.lit("").alias("condition"), "arm", "seed", "state", "value")
+    matches = trials.filter(pl.col("metric") == row.metric, pl.col("condition") == row.condition)
+    return matches.select(pl.lit("").alias("condition"), "arm", "seed", "state", "value")

@@ -116,27 +116,28 @@ def measure_study(study: graft.Study) -> pl.DataFrame:
         model = study.model(trial["number"])
         weights = {name: tensor.detach().double().numpy() for name, tensor in model.named_parameters()}
         config = study.show(trial["number"]).config["model"]
-        found = measure(
+        figures = measure(
             Tables.of(weights, epsilon=config["norm_epsilon"], constant=config["scorer"]["name"] == "average")
         )
         rows.append(
             {
                 "scorer": config["scorer"]["name"], "width": config["width"], "value_width": config["value_width"],
-                "seed": trial["params.seed"], "precision": found.precision, "spread": float(found.spreads[:2].max()),
-                "balanced": found.is_balanced, "kept": float(found.kept.min()),
+                "seed": trial["params.seed"], "precision": figures.precision,
+                "spread": float(figures.spreads[:2].max()), "balanced": figures.is_balanced,
+                "kept": float(figures.kept.min()),
             }
         )  # fmt: skip
         print(".", end="", flush=True)
     return pl.DataFrame(rows)
 
 
-def describe(found: pl.DataFrame) -> str:
+def describe(trials: pl.DataFrame) -> str:
     """Return the table: a row for each scorer and pair of widths, means with 95 % intervals over seeds."""
     lines = [
         "| attention | d, d_v | C > 0 | C | spread at lengths 1, 2 | balanced | margin s / (2 C), least | >= 1 |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for (scorer, *widths), rows in found.group_by("scorer", "width", "value_width", maintain_order=True):
+    for (scorer, *widths), rows in trials.group_by("scorer", "width", "value_width", maintain_order=True):
         precise = rows.filter(pl.col("precision") > 0)
         kept = precise["kept"].to_numpy()
         cells = [
@@ -157,8 +158,8 @@ def _interval(values: pl.Series) -> str:
 
 def main() -> None:
     """Print the table."""
-    found = measure_study(trained_study(STUDY, __doc__))
-    print(f"\n{describe(found)}")
+    trials = measure_study(trained_study(STUDY, __doc__))
+    print(f"\n{describe(trials)}")
 
 
 if __name__ == "__main__":

@@ -42,31 +42,31 @@ CODE = Path(torch.nn.modules.activation.__file__)
 
 def read_texts(path: Path, tokenizer: Any, texts: int, tokens: int) -> list[Tensor]:
     """Return the first tokens, [1, tokens], of the first texts of a .jsonl that are as long."""
-    found = list[Tensor]()
+    starts = list[Tensor]()
     for line in path.open(encoding="utf-8"):
         ids = tokenizer(json.loads(line)["text"], return_tensors="pt")["input_ids"]
         if ids.shape[1] >= tokens:
-            found.append(ids[:, :tokens])
-        if len(found) == texts:
-            return found
-    raise SystemExit(f"{path}: {len(found)} texts have {tokens} tokens, and {texts} were asked for")
+            starts.append(ids[:, :tokens])
+        if len(starts) == texts:
+            return starts
+    raise SystemExit(f"{path}: {len(starts)} texts have {tokens} tokens, and {texts} were asked for")
 
 
 @torch.no_grad()
 def losses(model: Any, texts: Sequence[Tensor]) -> NDArray[np.float64]:
     """Return the mean cross entropy in nats of each text, [N]."""
-    return np.array([float(model(one, labels=one, use_cache=False).loss) for one in texts])
+    return np.array([float(model(text, labels=text, use_cache=False).loss) for text in texts])
 
 
 def entropies_of_maxima(model: Any, tokenizer: Any, prompts: int) -> Mapping[int, float]:
     """Return for each number of items the mean entropy in nats of the first layer's heads, from the last token on."""
     chance = np.random.default_rng(SEED)
-    found = dict[int, float]()
+    entropies = dict[int, float]()
     for count in NUMBERS:
         drawn = [", ".join(map(str, chance.integers(0, 100, count))) for _ in range(prompts)]
         asked = [tokenizer(f"The maximum of {items} is", return_tensors="pt")["input_ids"] for items in drawn]
-        found[count] = float(np.mean([head_entropies(model, one)[0, 0, :, -1].mean() for one in asked]))
-    return found
+        entropies[count] = float(np.mean([head_entropies(model, prompt)[0, 0, :, -1].mean() for prompt in asked]))
+    return entropies
 
 
 def spreads_of_code(model: Any, tokenizer: Any, path: Path) -> NDArray[np.float64]:
@@ -92,12 +92,12 @@ def main() -> None:
         scored[name] = losses(load_pretrained(options.folder, scorer), texts)
         print(f"{name}: perplexity {np.exp(scored[name].mean()):.2f}", flush=True)
     (baseline, base), *others = scored.items()
-    differences = [summarize_differences(own - base) for _, own in others]
-    adjusted = adjust_p(np.array([one.p for one in differences]))
+    differences = [summarize_differences(nats - base) for _, nats in others]
+    adjusted = adjust_p(np.array([gap.p for gap in differences]))
     print(f"\n| scorer | perplexity | nats over {baseline} (95 %) | adjusted p |\n|---|---|---|---|")
     print(f"| {baseline} | {np.exp(base.mean()):.2f} | | |")
-    for (name, own), one, p in zip(others, differences, adjusted, strict=True):
-        print(f"| {name} | {np.exp(own.mean()):.2f} | {one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f}) | {p:.2g} |")
+    for (name, nats), gap, p in zip(others, differences, adjusted, strict=True):
+        print(f"| {name} | {np.exp(nats.mean()):.2f} | {gap.mean:+.3f} ({gap.low:+.3f} to {gap.high:+.3f}) | {p:.2g} |")
     print("\n| items | mean entropy of the first layer's heads, nats |\n|---|---|")
     model = load_pretrained(options.folder)
     for count, entropy in entropies_of_maxima(model, tokenizer, 8).items():

@@ -28,17 +28,19 @@ def table(plan: Plan, kept: pl.DataFrame, results: Iterable[Result], reached: It
         "| study | command | trials | minutes on one core |",
         "|---|---|---|---|",
     ]
-    told = {one.study for one in (*plan.rows, *plan.levels)}
-    for name, study in ((name, study) for name, study in plan.studies.items() if name in told):
-        own = kept.filter(pl.col("study") == name)
-        trials, minutes = (own["number"].n_unique(), f"{own['minutes'][0]:.1f}") if own.height else (0, "not trained")
+    names = {row.study for row in (*plan.rows, *plan.levels)}
+    for name, study in ((name, study) for name, study in plan.studies.items() if name in names):
+        part = kept.filter(pl.col("study") == name)
+        trials, minutes = (
+            (part["number"].n_unique(), f"{part['minutes'][0]:.1f}") if part.height else (0, "not trained")
+        )
         rows.append(f"| {name} | `{study.command()}` | {trials} | {minutes} |")
     return "\n".join(rows)
 
 
 def _row(result: Result) -> str:
-    row, found = result.row, result.difference
-    difference = f"{_number(found.mean)} ({_number(found.low)} to {_number(found.high)})"
+    row, gap = result.row, result.difference
+    difference = f"{_number(gap.mean)} ({_number(gap.low)} to {_number(gap.high)})"
     cells = [
         row.item,
         row.claim,
@@ -46,7 +48,7 @@ def _row(result: Result) -> str:
         f"{_number(result.against)}",
         f"{_number(result.value)}",
         difference,
-        str(found.pairs),
+        str(gap.pairs),
         f"{result.adjusted_p:.1g}",
         row.expected,
         result.verdict,
@@ -54,17 +56,17 @@ def _row(result: Result) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _level(found: Reached) -> str:
-    level, (low, high) = found.level, found.interval
+def _level(point: Reached) -> str:
+    level, (low, high) = point.level, point.interval
     cells = [
         level.item,
         level.study,
         " ".join(filter(None, (level.metric, level.condition))),
-        str(found.step),
+        str(point.step),
         level.paper,
-        f"{_number(found.mean)} ({_number(low)} to {_number(high)})",
-        f"{_number(found.least)} to {_number(found.most)}",
-        str(found.seeds),
+        f"{_number(point.mean)} ({_number(low)} to {_number(high)})",
+        f"{_number(point.least)} to {_number(point.most)}",
+        str(point.seeds),
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -20,8 +20,8 @@ from search.analysis.statistics.paired import PairedDifference, mean_interval, s
 def train(studies: Iterable[StudyPlan], database: str) -> None:
     """Train what is left of these studies, one after another; an interrupt or a kill loses nothing recorded."""
     run = graft.Run(executor="inline", workers=1, device="cpu", checkpoints=None)
-    for one in studies:
-        graft.launch(one.as_space(), database=database, run=run)
+    for study in studies:
+        graft.launch(study.as_space(), database=database, run=run)
 
 
 def trained_study(name: str, description: str | None) -> graft.Study:
@@ -49,13 +49,13 @@ def collect(plan: Plan, database: str) -> pl.DataFrame:
     last), value (null of a trial that diverged), numerics, step_kind, minutes (of the whole study, from its first
     start to its last end), space (its text).
     """
-    stored, found = graft.open(database), list[pl.DataFrame]()
-    for one in plan.studies.values():
-        named = _named(plan, one.name)
-        if not named or one.study not in stored or stored[one.study].status().state != "finished":
+    stored, frames = graft.open(database), list[pl.DataFrame]()
+    for design in plan.studies.values():
+        named = _named(plan, design.name)
+        if not named or design.study not in stored or stored[design.study].status().state != "finished":
             continue
-        study = stored[one.study]
-        trials = stored.query(_TRIALS.format(study=one.study)).with_columns(
+        study = stored[design.study]
+        trials = stored.query(_TRIALS.format(study=design.study)).with_columns(
             minutes=_minutes(pl.col("last")) - _minutes(pl.col("first"))
         )
         params = study.trials().select("number", *_columns(study.trials()))
@@ -68,8 +68,8 @@ def collect(plan: Plan, database: str) -> pl.DataFrame:
         )
         values = metrics.join(wanted, on=["metric", "condition", "step"])
         joined = values.join(params, on="number").join(trials.drop("first", "last"), on="number")
-        found.append(joined.with_columns(study=pl.lit(one.name)).sort("number", "metric", "condition", "step"))
-    return pl.concat(found, how="diagonal") if found else pl.DataFrame()
+        frames.append(joined.with_columns(study=pl.lit(design.name)).sort("number", "metric", "condition", "step"))
+    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
 
 
 def _minutes(column: pl.Expr) -> pl.Expr:
@@ -115,42 +115,42 @@ class Result:
         """What may be said at the adjusted level of 5 %."""
         if self.adjusted_p >= 0.05 or self.difference.low <= 0 <= self.difference.high:
             return "not told apart"
-        found = "less" if self.difference.mean < 0 else "more"
+        direction = "less" if self.difference.mean < 0 else "more"
         return (
-            found
+            direction
             if self.row.expected == "open"
-            else f"{found}, {'as' if found == self.row.expected else 'not as'} planned"
+            else f"{direction}, {'as' if direction == self.row.expected else 'not as'} planned"
         )
 
 
 def compare(plan: Plan, kept: pl.DataFrame) -> list[Result]:
     """Return the rows whose study is finished, each with Student's paired interval, corrected together by Holm."""
     pairs = [(row, _pairs(row, kept)) for row in plan.rows if row.study in kept["study"].unique()]
-    differences = [summarize_differences(own - base) for _, (own, base) in pairs]
-    adjusted = adjust_p(np.array([one.p for one in differences]))
+    differences = [summarize_differences(values - base) for _, (values, base) in pairs]
+    adjusted = adjust_p(np.array([difference.p for difference in differences]))
     return [
         Result(
             row=row,
             against=float(base.mean()),
-            value=float(own.mean()),
+            value=float(values.mean()),
             difference=difference,
             against_interval=mean_interval(base),
-            value_interval=mean_interval(own),
+            value_interval=mean_interval(values),
             adjusted_p=float(p),
         )
-        for (row, (own, base)), difference, p in zip(pairs, differences, adjusted, strict=True)
+        for (row, (values, base)), difference, p in zip(pairs, differences, adjusted, strict=True)
     ]
 
 
 def _pairs(row: Row, kept: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Values of the row and of its baseline, by seed."""
     rows = kept.filter((pl.col("study") == row.study) & (pl.col("metric") == row.metric))
-    own = rows.filter((pl.col("condition") == row.condition) & (pl.col("arm") == (row.arm or row.of)))
+    values = rows.filter((pl.col("condition") == row.condition) & (pl.col("arm") == (row.arm or row.of)))
     base = rows.filter(
         (pl.col("condition") == (row.condition if row.arm else row.against))
         & (pl.col("arm") == (row.against if row.arm else row.of))
     )
-    both = own.join(base, on="seed", suffix="_base").drop_nulls(["value", "value_base"]).sort("seed")
+    both = values.join(base, on="seed", suffix="_base").drop_nulls(["value", "value_base"]).sort("seed")
     return both["value"].to_numpy(), both["value_base"].to_numpy()
 
 
@@ -172,12 +172,12 @@ def reach(plan: Plan, kept: pl.DataFrame) -> list[Reached]:
     """Return the levels whose study is finished, step by step."""
     if "step" not in kept.columns:  # parts were kept without it, before there were levels
         return []
-    found = list[Reached]()
-    for level, step in [(one, step) for one in plan.levels for step in one.steps]:
+    points = list[Reached]()
+    for level, step in [(target, step) for target in plan.levels for step in target.steps]:
         rows = kept.filter(study=level.study, metric=level.metric, condition=level.condition, step=step)
         values = rows["value"].drop_nulls().to_numpy()
         if values.size:
-            found.append(
+            points.append(
                 Reached(
                     level=level,
                     step=step,
@@ -188,7 +188,7 @@ def reach(plan: Plan, kept: pl.DataFrame) -> list[Reached]:
                     seeds=values.size,
                 )
             )
-    return found
+    return points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,12 +206,12 @@ def replay(kept: pl.DataFrame, study: str, number: int) -> Replayed:
     rows = kept.filter((pl.col("study") == study) & (pl.col("number") == number)).to_dicts()
     reports = train_again(rows[0]["space"], rows[0]["numerics"], number)
     again = {
-        (one.name, one.condition, report.step): one.value
+        (metric.name, metric.condition, report.step): metric.value
         for report in reports
-        for one in report.metrics
-        if one.variant == "raw"
+        for metric in report.metrics
+        if metric.variant == "raw"
     }
     last = reports[-1].step  # earlier parts were kept without it
-    found = [again.get((row["metric"], row["condition"], row.get("step") or last)) for row in rows]
-    equal = [a == row["value"] for a, row in zip(found, rows, strict=True) if a is not None and isfinite(a)]
+    values = [again.get((row["metric"], row["condition"], row.get("step") or last)) for row in rows]
+    equal = [a == row["value"] for a, row in zip(values, rows, strict=True) if a is not None and isfinite(a)]
     return Replayed(study=study, number=number, equal=sum(equal), values=len(rows))

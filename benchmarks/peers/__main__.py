@@ -197,9 +197,9 @@ def measure_launches(results: Results | None, workers: int, end: float) -> None:
         if name in known:
             print(json.dumps(known[name]))
         elif time.monotonic() < end:
-            found = measure_launch(name, trials=64, steps=1000, workers=workers)
+            figures = measure_launch(name, trials=64, steps=1000, workers=workers)
             if results:
-                results.add("launches", name, found)
+                results.add("launches", name, figures)
 
 
 def search(plan: Plan, given: argparse.Namespace) -> None:
@@ -216,8 +216,8 @@ def search(plan: Plan, given: argparse.Namespace) -> None:
         print(f"graft over {name}: {whole}{ratio['steady']}x steady")
     print(summary(plan, results))
     if given.out:
-        found = json.loads(summary(plan, results))
-        Results(given.out).add("searches", f"{plan.task}, dropout {plan.dropout}", found)
+        figures = json.loads(summary(plan, results))
+        Results(given.out).add("searches", f"{plan.task}, dropout {plan.dropout}", figures)
 
 
 if __name__ == "__main__":

@@ -102,10 +102,10 @@ def main() -> None:
         try:
             lanes = case.lanes or options.lanes
             seconds = [trainer.ask(config=case.config(), lanes=lanes) for trainer in trainers]
-            if wrong := [one for one in seconds if isinstance(one, str)]:
+            if wrong := [answer for answer in seconds if isinstance(answer, str)]:
                 print(f"| {name} | {wrong[0][:100]} | |", flush=True)
                 continue
-            steps = [max(1, round(_SECONDS / one)) for one in seconds]
+            steps = [max(1, round(_SECONDS / answer)) for answer in seconds]
             ratios: list[float] = []
             medians: list[float] = []
             for _ in range(options.rounds):

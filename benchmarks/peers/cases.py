@@ -37,9 +37,9 @@ class Case:
         task = dict(self.task)
         if task.get("corpus") == "letters":
             task["corpus"] = {"name": "file", "path": letters_file()}
-        one = config(steps=_FOREVER, every=_FOREVER, dtype="float32", averaging={"name": self.averaging})
-        one["training"]["batch"] = self.batch
-        return {**one, "task": task, "model": dict(self.model)}
+        settings = config(steps=_FOREVER, every=_FOREVER, dtype="float32", averaging={"name": self.averaging})
+        settings["training"]["batch"] = self.batch
+        return {**settings, "task": task, "model": dict(self.model)}
 
 
 @cache

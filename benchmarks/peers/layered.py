@@ -171,9 +171,9 @@ def loss_of(recipe: Recipe, batch: Batch, net: Any) -> Callable[[], Tensor]:
         return lambda: F.cross_entropy(net(batch["inputs"], batch["query"]), batch["target"])
     if isinstance(net, Linearised):
         return lambda: F.mse_loss(net(batch["inputs"]), batch["targets"].float())
-    one = {name: tensor[None] for name, tensor in batch.items()}
+    lane = {name: tensor[None] for name, tensor in batch.items()}
     task: Any = recipe.task
-    targets, weights = (tensor[0] for tensor in task.position_targets(one, torch.float32))
+    targets, weights = (tensor[0] for tensor in task.position_targets(lane, torch.float32))
     last_alone = not weights[:, :-1].any()
 
     def loss() -> Tensor:

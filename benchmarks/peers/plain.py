@@ -78,12 +78,12 @@ class PlainTrial:
         """Metrics by name, `tvd/raw` and `tvd/bema`."""
         self._model.eval()
         names = [name for name, _ in self._model.named_parameters()]
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for variant, parameters in {"raw": self._parameters, "bema": self._bema.parameters()}.items():
             logits = functional_call(self._model, dict(zip(names, parameters, strict=True)), (validation[0],))
             for name, value in self._problem.metrics(logits, validation).items():
-                found[f"{name}/{variant}"] = value.item()
-        return found
+                metrics[f"{name}/{variant}"] = value.item()
+        return metrics
 
 
 def adamw(model: PlainModel, knobs: Knobs) -> torch.optim.AdamW:

@@ -20,10 +20,10 @@ class Results:
         """Return what is there of a kind, by name."""
         return self._all().get(kind, {})
 
-    def add(self, kind: str, name: str, found: Mapping[str, Any]) -> None:
+    def add(self, kind: str, name: str, figures: Mapping[str, Any]) -> None:
         """Add a result, or replace it; the file is whole at any moment."""
         everything = self._all()
-        everything.setdefault(kind, {})[name] = dict(found)
+        everything.setdefault(kind, {})[name] = dict(figures)
         aside = self.path.with_name(f"{self.path.name}.new")
         aside.write_text(json.dumps(everything, indent=1))
         os.replace(aside, self.path)

@@ -137,14 +137,14 @@ def compiled_seconds(name: str, seconds: float, limit: float) -> tuple[float, fl
         [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        found, _ = process.communicate(timeout=limit)
+        output, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         return None
     finally:  # the compiler has processes of its own
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    plain, compiled = map(float, found.split()[-2:])
+    plain, compiled = map(float, output.split()[-2:])
     return plain, compiled
 
 
@@ -206,8 +206,8 @@ def _plain(recipe: Recipe, case: Case) -> tuple[Callable[[], object], int]:
         sizes = {name: case.model[name] for name in ("width", "key_width", "value_width")}
         problem = SetComplement(length=case.task["length"], vocabulary=case.task["vocabulary"], **sizes)
         rates = {f"model.{name}": case.model[name] for name in problem.dropout_sites if name in case.model}
-        one = PlainTrial(problem, {**KNOBS, **rates}, seed=0, steps=10**9, device="cpu")
-        step: Callable[[], object] = lambda: one.train(1)  # noqa: E731
+        model = PlainTrial(problem, {**KNOBS, **rates}, seed=0, steps=10**9, device="cpu")
+        step: Callable[[], object] = lambda: model.train(1)  # noqa: E731
     else:
         step = plain_step(recipe, _batch(recipe, case))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
@@ -229,11 +229,11 @@ def time_in_turns(works: Mapping[str, Callable[[], object]], seconds: float) -> 
         start = time.thread_time()
         work()
         counts[name] = max(1, int(seconds / ROUNDS / max(time.thread_time() - start, 1e-6)))
-    found: dict[str, list[float]] = {name: [] for name in works}
+    turns: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(ROUNDS):
         for name, work in works.items():
             start = time.thread_time()
             for _ in range(counts[name]):
                 work()
-            found[name].append((time.thread_time() - start) / counts[name])
-    return {name: statistics.median(times) for name, times in found.items()}
+            turns[name].append((time.thread_time() - start) / counts[name])
+    return {name: statistics.median(times) for name, times in turns.items()}

@@ -46,15 +46,15 @@ def measure_launch(space: str, *, trials: int, steps: int, workers: int) -> dict
     start, processor_start = time.perf_counter(), time.process_time()
     rate = model_steps_per_second(trial, width=width, device="cpu", seconds=10, clock=time.perf_counter)
     busy = (time.process_time() - processor_start) / (time.perf_counter() - start)
-    made = sum(one.steps for one in ended)
+    made = sum(run.steps for run in ended)
     steady = made / rate / workers
-    found = {
+    figures = {
         "space": space,
         "trials": len(ended),
         "model_steps": made,
         "seconds": seconds,
         "processor_seconds_a_worker": cpu,
-        "from_first_start_to_last_end": max(one.finished for one in ended) - min(one.started for one in ended),
+        "from_first_start_to_last_end": max(run.finished for run in ended) - min(run.started for run in ended),
         "steady_seconds": steady,
         "steady_processor_seconds": steady * busy,
         "allowed_seconds": SHARE * steady + START,
@@ -62,9 +62,9 @@ def measure_launch(space: str, *, trials: int, steps: int, workers: int) -> dict
         "machine": {"processor": processor(), "torch": torch.__version__, "load": os.getloadavg()[0]},
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
-    found = {key: round(value, 2) if isinstance(value, float) else value for key, value in found.items()}
-    print(json.dumps(found), flush=True)
-    return found
+    figures = {key: round(value, 2) if isinstance(value, float) else value for key, value in figures.items()}
+    print(json.dumps(figures), flush=True)
+    return figures
 
 
 def _children() -> float:

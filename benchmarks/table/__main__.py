@@ -89,9 +89,9 @@ def read_trial(text: str) -> tuple[str, int, int]:
 def _replay_all(table: Table, trials: Iterable[tuple[str, int, int]]) -> bool:
     whole = list[bool]()
     for name in trials:
-        found = replay(table, *name)
-        whole.append(found.equal == found.values > 0)
-        print(f"{found.task}:{found.slice}:{found.number}: {found.equal} of {found.values} values agree", flush=True)
+        trial = replay(table, *name)
+        whole.append(trial.equal == trial.values > 0)
+        print(f"{trial.task}:{trial.slice}:{trial.number}: {trial.equal} of {trial.values} values agree", flush=True)
     print(f"{sum(whole)} of {len(whole)} trials agree")
     return all(whole)
 

@@ -70,17 +70,17 @@ class TaskPlan:
         }
         for path, value in {**self.choose(number), **self.knobs}.items():
             section, *inner, last = path.split(".") if "." in path else ("", path)
-            place = content[section] if section else content
+            settings = content[section] if section else content
             for name in inner:
-                place = place.setdefault(name, {})
-            place[last] = value
+                settings = settings.setdefault(name, {})
+            settings[last] = value
         return Space(content)
 
 
 def read_plan(path: Path = PLAN) -> Mapping[str, TaskPlan]:
     """Return the tasks of a plan by name."""
     plan = yaml.safe_load(path.read_text())
-    return {name: _read_task(name, own, plan) for name, own in plan["tasks"].items()}
+    return {name: _read_task(name, task, plan) for name, task in plan["tasks"].items()}
 
 
 _RATES = {
@@ -93,20 +93,20 @@ _RATES = {
 """Model -> its rates of dropout."""
 
 
-def _read_task(name: str, own: Settings, plan: Settings) -> TaskPlan:
-    model = own.get("model", {"name": "transformer"})
+def _read_task(name: str, task: Settings, plan: Settings) -> TaskPlan:
+    model = task.get("model", {"name": "transformer"})
     rates = {f"model.{rate}" for rate in _RATES[model["name"]]}
     knobs = {
-        path: value.replace("STEPS", str(own["steps"])) if isinstance(value, str) else value
+        path: value.replace("STEPS", str(task["steps"])) if isinstance(value, str) else value
         for path, value in plan["knobs"].items()
         if not path.startswith("model.") or path in rates
     }
     return TaskPlan(
         name=name,
-        task=own["task"],
+        task=task["task"],
         model=model,
-        steps=own["steps"],
-        metric=own["metric"],
+        steps=task["steps"],
+        metric=task["metric"],
         structure=plan["structure_of"].get(model["name"], plan["structure"]),
         knobs=knobs,
         plan=plan,

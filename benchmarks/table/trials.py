@@ -92,14 +92,14 @@ def collect(tasks: Iterable[TaskPlan], database: str, kept: Slices = frozenset()
 
 def _describe(structure: Mapping[str, Any]) -> dict[str, Scalar]:
     """Return the structure's values by path; of a plug-in with fields its name, and the fields that are not drawn."""
-    found: dict[str, Scalar] = {}
+    values: dict[str, Scalar] = {}
     for path, value in structure.items():
         if isinstance(value, dict):
-            [(found[path], fields)] = value.items()
-            found |= {f"{path}.{name}": own for name, own in fields.items() if not _is_drawn(own)}
+            [(values[path], fields)] = value.items()
+            values |= {f"{path}.{name}": field for name, field in fields.items() if not _is_drawn(field)}
         else:
-            found[path] = value
-    return found
+            values[path] = value
+    return values
 
 
 def _is_drawn(value: Scalar) -> bool:
@@ -123,7 +123,9 @@ def replay(table: Table, task: str, number_of_slice: int, number: int) -> Replay
     [row] = table.trials.filter(**mine).to_dicts()
     reports = train_again(row["space"], row["numerics"], number, row["step_kind"] or "")
     again: Mapping[tuple[int, str, str, str], float] = {
-        (report.step, one.name, one.variant, one.condition): one.value for report in reports for one in report.metrics
+        (report.step, metric.name, metric.variant, metric.condition): metric.value
+        for report in reports
+        for metric in report.metrics
     }
     kept = table.metrics.filter(**mine).select("step", "name", "variant", "condition", "value")
     equal = [again.get((step, *name)) == value for step, *name, value in kept.iter_rows()]

@@ -67,8 +67,8 @@ def tag(
     """
     from graft.launching.editing.administration import tag_study
 
-    found = tag_study(current_url(storage), study, tags or (), remove or ())
-    words = f"tags {', '.join(found)}" if found else "no tags"
+    all_tags = tag_study(current_url(storage), study, tags or (), remove or ())
+    words = f"tags {', '.join(all_tags)}" if all_tags else "no tags"
     typer.echo(f"{study}: {words}", err=True)
 
 

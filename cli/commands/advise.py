@@ -59,16 +59,16 @@ def advise(
             enrolled = str(enrol(url, trial.name, trial))
             run_enrolled(url, trial.name, run.resolve_placement(), run, enrolled)
         with open_reader(url) as reader:
-            found = advise_space(reader, loaded, loaded.name)
-    if not found:
+            advice = advise_space(reader, loaded, loaded.name)
+    if not advice:
         raise OptionError(
             f"{name} has no claim; `search claim new` adds one, or --set claim='{{arm: A, difference: D}}'; "
             "`search advise TASK` says what is known of its task"
         )
     if form == "table":
-        show_text("\n".join(map(str, found)))
+        show_text("\n".join(map(str, advice)))
     else:
-        show(pl.DataFrame([one.to_row() for one in found]), form)
+        show(pl.DataFrame([part.to_row() for part in advice]), form)
 
 
 def _is_task(name: str) -> bool:

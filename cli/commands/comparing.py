@@ -11,7 +11,7 @@ from cli.tables import show, show_text
 
 
 def compare(
-    one: Annotated[str, typer.Argument(metavar="STUDY:ARM", help="An arm; STUDY alone where it names no arms.")],
+    arm: Annotated[str, typer.Argument(metavar="STUDY:ARM", help="An arm; STUDY alone where it names no arms.")],
     other: Annotated[str, typer.Argument(metavar="STUDY:ARM", help="The arm that it is compared with.")],
     storage: Storage = None,
     form: Format = "table",
@@ -25,23 +25,23 @@ def compare(
     from graft.report.arms import compare_two
 
     with open_db(storage) as reader:
-        for study in dict.fromkeys(side.partition(":")[0] for side in (one, other)):
+        for study in dict.fromkeys(side.partition(":")[0] for side in (arm, other)):
             say_look(reader, study, "compare")
-        found = compare_two(reader, one, other)
+        comparison = compare_two(reader, arm, other)
     if form != "table":
-        show(pl.DataFrame([{"one": one, "than": other, **found}]), form)
+        show(pl.DataFrame([{"one": arm, "than": other, **comparison}]), form)
         return
     # `a:ssa is better than a:softmax by accuracy/raw (maximize): 0.8 against 0.7, ...`
-    verdict = found["verdict"] or "not told apart, with so few seeds,"
-    words = f"{one} is {verdict} {'than' if verdict in ('better', 'worse') else 'from'} {other}"
-    means = ["nothing" if value is None else f"{value:.4g}" for value in (found["mean"], found["against"])]
-    line = f"{words} by {found['objective']} ({found['direction']}): {' against '.join(means)}"
-    if found["difference"] is not None:
-        line += f", difference {found['difference']:.4g}"
-    if found["difference_low"] is not None:
-        line += f" (95 %: {found['difference_low']:.4g} to {found['difference_high']:.4g})"
-    line += f" over {found['pairs'] or 0:,} seeds"
-    show_text(line + (f", q = {found['q']:.2g}" if found["q"] is not None else ""))
+    verdict = comparison["verdict"] or "not told apart, with so few seeds,"
+    words = f"{arm} is {verdict} {'than' if verdict in ('better', 'worse') else 'from'} {other}"
+    means = ["nothing" if value is None else f"{value:.4g}" for value in (comparison["mean"], comparison["against"])]
+    line = f"{words} by {comparison['objective']} ({comparison['direction']}): {' against '.join(means)}"
+    if comparison["difference"] is not None:
+        line += f", difference {comparison['difference']:.4g}"
+    if comparison["difference_low"] is not None:
+        line += f" (95 %: {comparison['difference_low']:.4g} to {comparison['difference_high']:.4g})"
+    line += f" over {comparison['pairs'] or 0:,} seeds"
+    show_text(line + (f", q = {comparison['q']:.2g}" if comparison["q"] is not None else ""))
 
 
 def leaderboard(

@@ -35,17 +35,17 @@ def upgrade(
     from storage.upgrading import migrate_if_older, pending_migrations
 
     url = storage_url(storage)
-    found, steps = pending_migrations(url)
+    schema, steps = pending_migrations(url)
     if steps:
-        typer.echo("\n".join([f"{database_name(url)}: schema {found}, to be brought up by", *steps]), err=True)
+        typer.echo("\n".join([f"{database_name(url)}: schema {schema}, to be brought up by", *steps]), err=True)
     else:
-        typer.echo(f"{database_name(url)}: schema {found}, nothing to do", err=True)
+        typer.echo(f"{database_name(url)}: schema {schema}, nothing to do", err=True)
     if steps and not dry_run:
         migrate_if_older(url)
         typer.echo(f"{database_name(url)}: done", err=True)
     if form == "json":
         done = bool(steps) and not dry_run
-        show_json({"format": 1, "database": database_name(url), "schema": found, "steps": steps, "done": done})
+        show_json({"format": 1, "database": database_name(url), "schema": schema, "steps": steps, "done": done})
 
 
 def check(storage: Storage = None, form: NestedFormat = "table") -> None:

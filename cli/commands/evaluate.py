@@ -92,14 +92,14 @@ def evaluate(
     )
     asked = find_tasks(wanted)
     if pretrained.pretrained is not None:
-        found, about = _score_pretrained(pretrained, asked)
+        scores, about = _score_pretrained(pretrained, asked)
     else:
         assert study is not None
         assert number is not None
-        found, about = _score_trial(study, number, variant, retraining, asked)
+        scores, about = _score_trial(study, number, variant, retraining, asked)
     if output is not None:
-        write_results(found, output, about)
-    show(found, form)
+        write_results(scores, output, about)
+    show(scores, form)
 
 
 def _score_trial(
@@ -117,10 +117,10 @@ def _score_trial(
         with training_bar(number, begun.restored.steps) as watch:
             written = finish_export(begun, watch)
         with waiting("lm-evaluation-harness asks the model"):
-            found = evaluate_folder(folder, asked)
+            scores = evaluate_folder(folder, asked)
     params = begun.restored.trial.params
     about = {"study": study, "trial": number, "variant": written.variant, "steps": written.steps}
-    return found, about | {name: params[name] for name in ("arm", "seed") if name in params}
+    return scores, about | {name: params[name] for name in ("arm", "seed") if name in params}
 
 
 def _score_pretrained(pretrained: PretrainedOptions, asked: Asked) -> tuple[pl.DataFrame, dict[str, Any]]:
@@ -143,5 +143,5 @@ def _score_pretrained(pretrained: PretrainedOptions, asked: Asked) -> tuple[pl.D
         else:
             raise OptionError(f"--scorer: {pretrained.scorer!r} must be a name, or 'NAME: {{FIELD: VALUE}}'")
     with waiting("lm-evaluation-harness asks the model"):
-        found = evaluate_pretrained(folder, scorer, pretrained.dtype, asked)
-    return found, {"pretrained": str(folder), "scorer": scorer, "dtype": pretrained.dtype}
+        scores = evaluate_pretrained(folder, scorer, pretrained.dtype, asked)
+    return scores, {"pretrained": str(folder), "scorer": scorer, "dtype": pretrained.dtype}

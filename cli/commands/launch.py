@@ -123,10 +123,10 @@ def launch(
             warm = start_from_earlier(url, name, loaded, start.warm_start)
             typer.echo(f"warm start: {warm.finding}", err=True)
             loaded = warm.space
-        found = enrol(url, name, loaded, replace=start.replace)
-        if found.kind != "unchanged":
+        enrolment = enrol(url, name, loaded, replace=start.replace)
+        if enrolment.kind != "unchanged":
             say_notes(notes)
-        how_enrolled = str(found)
+        how_enrolled = str(enrolment)
     run_enrolled(url, name, placement, run, how_enrolled)
 
 

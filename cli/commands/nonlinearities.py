@@ -58,24 +58,24 @@ def nonlinearities_report(
     with open_db(storage) as reader:
         say_look(reader, study, "report nonlinearities")
         stored = reader.study(study)
-        row, found = stored.row, stored.architectures.read()
+        row, splines = stored.row, stored.architectures.read()
         objectives = read_target_objectives(reader, row)
-    if found.is_empty():
+    if splines.is_empty():
         raise StudyError(
             f"no trial of study {study!r} has learned a non-linearity; those of a space with `learning: architecture` "
             "do, and those that train a spline"
         )
-    found = _filter(found, "--task", "task", options.task)
-    found = _filter(found, "--component", "component", [options.component] if options.component else None)
-    found = _filter(found, "--trial", "number", options.trial)
-    directions: dict[str, Direction] = {name: one.direction for name, one in objectives.items()}
-    learned = Learned.of(row, found, directions)
+    splines = _filter(splines, "--task", "task", options.task)
+    splines = _filter(splines, "--component", "component", [options.component] if options.component else None)
+    splines = _filter(splines, "--trial", "number", options.trial)
+    directions: dict[str, Direction] = {name: objective.direction for name, objective in objectives.items()}
+    learned = Learned.of(row, splines, directions)
     if options.version:
         from workers.networks.spline_forms import form
 
         members = [
-            replace(one, version=form(options.version, one.knots, (one.low, one.high), one.active_range))
-            for one in learned.members
+            replace(member, version=form(options.version, member.knots, (member.low, member.high), member.active_range))
+            for member in learned.members
         ]
         learned = replace(learned, members=members)
     render(learned, output)
@@ -84,15 +84,15 @@ def nonlinearities_report(
     typer.echo(str(output), err=True)
 
 
-def _filter(found: pl.DataFrame, option: str, column: str, wanted: Sequence[object] | None) -> pl.DataFrame:
+def _filter(splines: pl.DataFrame, option: str, column: str, wanted: Sequence[object] | None) -> pl.DataFrame:
     """Return the rows that have one of the `wanted` values in a column (None: all rows)."""
     if wanted is None:
-        return found
+        return splines
     import polars as pl
 
-    known = found[column].unique().sort().to_list()
+    known = splines[column].unique().sort().to_list()
     for value in wanted:
         if value not in known:
             choices = shorten(", ".join(map(str, known)))
             raise OptionError(f"{option}: no non-linearity is left for {value!r}; choose among {choices}")
-    return found.filter(pl.col(column).is_in(wanted))
+    return splines.filter(pl.col(column).is_in(wanted))

@@ -43,11 +43,11 @@ def list_plugins(
     if family not in known:
         raise OptionError(f"list: {family!r} must be one of {', '.join(known)}")
     with using(plugins_asked_for(plugins or ())) as outside:
-        found = describe_plugins(family_of(known[family]))
+        rows = describe_plugins(family_of(known[family]))
     if form == "table":
         lines: list[str] = []
         before = ""
-        for name, origin, about, field, rule, default in found:
+        for name, origin, about, field, rule, default in rows:
             if name != before:  # each plug-in once, its fields below it
                 lines.append(f"{name}: {about}" if origin == PACKAGED else f"{name} (from {origin}): {about}")
             before = name
@@ -56,7 +56,7 @@ def list_plugins(
                 lines.append(f"    {field:<18} {rule}, {shown}")
         show_text("\n".join(lines))
     else:
-        show(pl.DataFrame(found, schema=dict.fromkeys(FieldDescription._fields, pl.String()), orient="row"), form)
+        show(pl.DataFrame(rows, schema=dict.fromkeys(FieldDescription._fields, pl.String()), orient="row"), form)
     for fault in outside.faults:
         typer.echo(f"note: {fault}", err=True)
 
@@ -117,15 +117,15 @@ def show_sources(
         sources = reader.study(study).sources().sort(pl.col("successor").is_not_null(), maintain_order=True)
     if file is None:
         defined = [
-            ", ".join(f"{one['family']} {one['name']}" for one in json.loads(text)) for text in sources["plugins"]
+            ", ".join(f"{entry['family']} {entry['name']}" for entry in json.loads(text)) for text in sources["plugins"]
         ]
         state = (
             pl.when(pl.col("successor").is_null()).then(pl.lit("in use")).otherwise(pl.lit("replaced")).alias("state")
         )
         show(sources.select("module", "path", "sha256", pl.Series("plugins", defined, pl.String()), state), form)
         return
-    found = sources.filter((pl.col("module") == file) | (pl.col("path") == file))
-    if found.is_empty():
+    matches = sources.filter((pl.col("module") == file) | (pl.col("path") == file))
+    if matches.is_empty():
         known = ", ".join(sources["module"]) or "none"
         raise OptionError(f"plugin show: study {study!r} has no file {file!r} stored; it has {known}")
-    typer.echo(found["text"][0], nl=False)
+    typer.echo(matches["text"][0], nl=False)

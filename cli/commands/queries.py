@@ -221,7 +221,7 @@ def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Seque
     lines += describe_constraints(row["constraints"])
     times = [f"{word} {row[at]:%Y-%m-%d %H:%M:%S} UTC" for word, at in _TIMES.items() if row[at] is not None]
     lines.append(", ".join([*times, f"by {row['worker']}"] if row["worker"] else times))
-    lines += [f"fingerprint {one.number}: {one.describe()}" for one in conditions]
+    lines += [f"fingerprint {condition.number}: {condition.describe()}" for condition in conditions]
     lines += describe_gpu_rates(row["config"], conditions)
     if row["error"]:
         lines.append(f"error: {row['error']}")

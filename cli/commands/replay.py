@@ -51,25 +51,25 @@ def replay(
         say_look(reader, study, "replay")
         replays = read_replays(reader, study, numbers, until, accept_changes=accept_changes)
         say_changes(study, read_outside(reader, study))
-    for one in replays:
-        say_data_changes(one.restored)
-    found = []
-    for one in replays:
-        with training_bar(one.number, one.steps) as watch:
-            comparison = one.run(device, watch)
-        found.append(comparison)
+    for trial in replays:
+        say_data_changes(trial.restored)
+    comparisons = []
+    for trial in replays:
+        with training_bar(trial.number, trial.steps) as watch:
+            comparison = trial.run(device, watch)
+        comparisons.append(comparison)
         if len(replays) > 1:
-            _say(f"trial {one.number}: {comparison.verdict}", form)
+            _say(f"trial {trial.number}: {comparison.verdict}", form)
         else:
             if form == "table":
                 show(to_frame([comparison]).drop("number"), form)
             _say(comparison.verdict, form)
     if form != "table":
-        show(to_frame(found), form)
-    good = sum(comparison.reproduced for comparison in found)
-    if len(found) > 1:
-        _say(f"{good:,} of {len(found):,} trials reproduced", form)
-    if good < len(found):
+        show(to_frame(comparisons), form)
+    good = sum(comparison.reproduced for comparison in comparisons)
+    if len(comparisons) > 1:
+        _say(f"{good:,} of {len(comparisons):,} trials reproduced", form)
+    if good < len(comparisons):
         raise typer.Exit(DIFFERS)
 
 

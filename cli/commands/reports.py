@@ -165,23 +165,23 @@ def paper_report(
         import polars as pl
 
         columns = ("name", "state", "shows", "space", "cut", "report", "missing")
-        show(pl.DataFrame([{name: getattr(one, name) for name in columns} for one in read_items()]), form)
+        show(pl.DataFrame([{name: getattr(exhibit, name) for name in columns} for exhibit in read_items()]), form)
         return
-    found = find_item(item)
-    if found.report == "formulas":
+    exhibit = find_item(item)
+    if exhibit.report == "formulas":
         if study is not None or output is None:
-            raise OptionError(f"{found.name} is made of formulas: name no study, and -o FILE")
+            raise OptionError(f"{exhibit.name} is made of formulas: name no study, and -o FILE")
     elif study is None or output is None:
-        raise OptionError(f"{item}: name a study of {found.cut or found.space}, and -o FILE")
+        raise OptionError(f"{item}: name a study of {exhibit.cut or exhibit.space}, and -o FILE")
     check_output(output, force, PAGES)
     if study is None:
         from graft.report.papers.formulas import write_formulas
 
-        write_formulas(found.name, f"{found.name}: {found.shows}", output)
+        write_formulas(exhibit.name, f"{exhibit.name}: {exhibit.shows}", output)
     else:
         with open_db(storage) as reader:
             say_look(reader, study, "report paper")
-            write_item(reader, found, study, output)
+            write_item(reader, exhibit, study, output)
     typer.echo(str(output), err=True)
 
 

@@ -108,8 +108,8 @@ def _answering(host: str, port: int, clients: HttpOptions, url: str, service: Se
     settings = clients.settings(url, host, PROCESSOR)
     from graft.web.server import serving
 
-    with serving(settings, host, port, say, lambda: service.is_training) as found:
-        say(f"shows it at {found}")
+    with serving(settings, host, port, say, lambda: service.is_training) as address:
+        say(f"shows it at {address}")
         yield
 
 
@@ -205,7 +205,7 @@ def submit(
             before = remote.queue()
             entry = remote.submit(loaded.text, study=study, terms=agreed)
     _say_outcome(study, entry)
-    if entry and (study, entry.submitted_at) in [(one.study, one.submitted_at) for one in before]:
+    if entry and (study, entry.submitted_at) in [(queued.study, queued.submitted_at) for queued in before]:
         say(f"{study} was in the queue already, since {entry.submitted_at:%Y-%m-%d %H:%M:%S} UTC; nothing has changed")
 
 
@@ -228,8 +228,8 @@ def list_queue(
         service = reader.service()
         refused = reader.refused_requests()
     show(frame, form)
-    for one in refused:
-        say(f"a request was moved aside, as it cannot be done: {one.reason}")
+    for request in refused:
+        say(f"a request was moved aside, as it cannot be done: {request.reason}")
     if form == "table":
         say(f"served by {service}" if service else "no service runs; start one with `search serve`")
 

@@ -54,11 +54,11 @@ def check(files: Files, plugins: Plugins = None, form: NestedFormat = "table") -
         if form == "table":
             show_text(f"{file}: good; {summary}")
         say_notes(notes)
-        found = {"study": study, "trials": trials, "summary": summary, "notes": notes}
-        checked.append({"file": file, "good": True, "error": None, **found})
+        details = {"study": study, "trials": trials, "summary": summary, "notes": notes}
+        checked.append({"file": file, "good": True, "error": None, **details})
     if form == "json":
         show_json({"format": 1, "spaces": checked})
-    if not all(one["good"] for one in checked):
+    if not all(verdict["good"] for verdict in checked):
         raise typer.Exit(2)
 
 
@@ -134,8 +134,8 @@ def schema(
 
     asked = plugins or ()
     with using(plugins_of_space(file, asked) if file else plugins_asked_for(asked)):
-        found = space_schema()
-    show_json(found)
+        document = space_schema()
+    show_json(document)
 
 
 def list_spaces(form: Format = "table") -> None:

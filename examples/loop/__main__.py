@@ -41,9 +41,9 @@ def main() -> None:
     began = time.monotonic()
     try:
         for _ in range(options.rounds):
-            for one in loop.round(propose):
-                said = f"{one.verdict}{', kept' if one.kept else ''}: {one.edit.why}"
-                print(f"{one.round}  {said}; gain {one.gain:.3g} ({one.low:.3g} to {one.high:.3g})", flush=True)
+            for claim in loop.round(propose):
+                said = f"{claim.verdict}{', kept' if claim.kept else ''}: {claim.edit.why}"
+                print(f"{claim.round}  {said}; gain {claim.gain:.3g} ({claim.low:.3g} to {claim.high:.3g})", flush=True)
         minutes = (time.monotonic() - began) / 60
         print(f"{len(loop.outcomes)} edits in {minutes:.1f} minutes", *loop.learned(), loop.confirm(start), sep="\n")
     except (GraftError, ValueError) as error:

@@ -39,9 +39,9 @@ def train_pilot(database: str, seeds: int) -> list[str]:
     loop = Loop(database=database, plan=Plan(edits=len(recipes) - 1, seeds=seeds, difference=1.0))
     study = loop.train("measure-pilot", recipes, PILOT_SEED)
     lines = list[str]()
-    for one in study.claims().results:
-        effect = one.gain / one.spread
-        lines.append(f"{one.claim.arm}: gain {one.gain:.4g}, deviation {one.spread:.4g}, effect {effect:.3g}")
+    for result in study.claims().results:
+        effect = result.gain / result.spread
+        lines.append(f"{result.claim.arm}: gain {result.gain:.4g}, deviation {result.spread:.4g}, effect {effect:.3g}")
     return lines
 
 
@@ -53,8 +53,8 @@ def train_rounds(database: str, rounds: int, rate: float, difference: float) -> 
     edits = [*null_edits(start), known_edit(start, rate)]
     for loop.rounds in range(rounds):
         began, spent = time.monotonic(), time.process_time()
-        found = loop.judge(edits)
-        words = [f"{one.verdict}{'*' if one.better_on_one_seed else ''}" for one in found]
+        outcomes = loop.judge(edits)
+        words = [f"{outcome.verdict}{'*' if outcome.better_on_one_seed else ''}" for outcome in outcomes]
         seconds = f"{time.monotonic() - began:.0f} s, {time.process_time() - spent:.1f} of the processor"
         print(f"{loop.rounds}: {' '.join(words)} ({seconds})", flush=True)
 
@@ -64,7 +64,7 @@ def read_gains(database: str) -> tuple[list[Claim], pl.DataFrame]:
     stored, frames, claims = graft.open(database), list[pl.DataFrame](), list[Claim]()
     for name in stored:
         if name.startswith("loop-") and stored[name].status().state == "finished":
-            claims = [one.claim for one in stored[name].claims().results]
+            claims = [result.claim for result in stored[name].claims().results]
             trials = stored[name].trials().select("objective", arm="params.arm", seed="params.seed")
             wide = trials.pivot(on="arm", index="seed", values="objective")
             frames.append(wide.with_columns(round=pl.lit(int(name.removeprefix("loop-")))))
@@ -73,34 +73,37 @@ def read_gains(database: str) -> tuple[list[Claim], pl.DataFrame]:
 
 def decide_rounds(claims: Sequence[Claim], gains: pl.DataFrame, samples: Sequence[Sequence[int]]) -> list[ClaimResult]:
     """Decide the claims of a round for each sample of rows of `gains`, by the code that decides those of a study."""
-    found = list[ClaimResult]()
+    decisions = list[ClaimResult]()
     for rows in samples:
-        own = gains[[*rows]].drop("round").with_columns(seed=pl.int_range(len(rows)))
-        results = own.unpivot(index="seed", variable_name="arm", value_name="value").with_columns(
+        sample = gains[[*rows]].drop("round").with_columns(seed=pl.int_range(len(rows)))
+        results = sample.unpivot(index="seed", variable_name="arm", value_name="value").with_columns(
             condition=pl.lit(""), state=pl.lit("finished")
         )
         pairs = [results.filter(pl.col("arm").is_in([claim.arm, claim.than])) for claim in claims]
-        found += decide_claims(claims, pairs)  # of so many seeds other arms have no part in a verdict
-    return found
+        decisions += decide_claims(claims, pairs)  # of so many seeds other arms have no part in a verdict
+    return decisions
 
 
 def summarise(results: Mapping[str, Sequence[ClaimResult]], one_seed: Mapping[str, Sequence[bool]]) -> list[str]:
     """Return a line of a table for the edits that do nothing and one for those of the known effect."""
     lines = list[str]()
-    for kind, own in results.items():
-        shares = [np.mean([one.verdict == verdict for one in own]) for verdict in ("confirmed", "refuted", "undecided")]
-        power = np.mean([one.power for one in own])
+    for kind, group in results.items():
+        shares = [
+            np.mean([result.verdict == verdict for result in group])
+            for verdict in ("confirmed", "refuted", "undecided")
+        ]
+        power = np.mean([result.power for result in group])
         lucky = np.mean(one_seed[kind])
         numbers = " | ".join(f"{100 * share:.1f}" for share in (*shares, power, lucky))
-        lines.append(f"| {kind} | {len(own)} | {numbers} |")
+        lines.append(f"| {kind} | {len(group)} | {numbers} |")
     return lines
 
 
-def split_kinds(found: Sequence[ClaimResult | Outcome | bool]) -> dict[str, list[object]]:
+def split_kinds(results: Sequence[ClaimResult | Outcome | bool]) -> dict[str, list[object]]:
     """Return the results of rounds by kind: seven edits that do nothing, then the known one."""
     return {
-        "does nothing": [one for index, one in enumerate(found) if index % EDITS < EDITS - 1],
-        "known effect": [one for index, one in enumerate(found) if index % EDITS == EDITS - 1],
+        "does nothing": [result for index, result in enumerate(results) if index % EDITS < EDITS - 1],
+        "known effect": [result for index, result in enumerate(results) if index % EDITS == EDITS - 1],
     }
 
 
@@ -117,11 +120,13 @@ def make_table(claims: Sequence[Claim], gains: pl.DataFrame, edits: int) -> list
     ]
     for name, samples in (("trained", trained), ("drawn", drawn)):
         results = split_kinds(decide_rounds(claims, gains, samples))
-        first = [gains[arm][rows[0]] < gains[KEPT][rows[0]] for rows in samples for arm in (one.arm for one in claims)]
+        first = [
+            gains[arm][rows[0]] < gains[KEPT][rows[0]] for rows in samples for arm in (claim.arm for claim in claims)
+        ]
         lucky = split_kinds(first)
         lines += summarise(
-            {f"{kind}, {name}": own for kind, own in results.items()},
-            {f"{kind}, {name}": own for kind, own in lucky.items()},
+            {f"{kind}, {name}": group for kind, group in results.items()},
+            {f"{kind}, {name}": group for kind, group in lucky.items()},
         )
     return lines
 

@@ -128,12 +128,12 @@ class ByCommand:
 
     def __call__(self, history: Mapping[str, Any]) -> Edit:
         """Return the command's edit; raises ValueError, one line, for an answer that is none."""
-        told = subprocess.run(self.command, input=json.dumps(history), capture_output=True, text=True, check=False)
-        if told.returncode:
-            last = (told.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            raise ValueError(f"{self.command[0]} ended with status {told.returncode}: {last}")
+        process = subprocess.run(self.command, input=json.dumps(history), capture_output=True, text=True, check=False)
+        if process.returncode:
+            last = (process.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise ValueError(f"{self.command[0]} ended with status {process.returncode}: {last}")
         try:
-            return Edit(**json.loads(told.stdout))
+            return Edit(**json.loads(process.stdout))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{self.command[0]} must answer {{why, kind, set, files}} as JSON: {error}") from None
 
@@ -147,7 +147,7 @@ def null_edits(recipe: Recipe) -> list[Edit]:
     """
     edits = list[Edit]()
     for bits in range(1, 8):
-        signs = [-1.0 if bits >> place & 1 else 1.0 for place in range(3)]
+        signs = [-1.0 if bits >> index & 1 else 1.0 for index in range(3)]
         edits.append(Edit(why=f"signs {signs}", kind="does nothing", set=_mirror(recipe, *signs)))
     return edits
 

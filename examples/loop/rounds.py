@@ -114,23 +114,23 @@ class Loop:
 
     def history(self) -> dict[str, Any]:
         """Return what a proposer may know, as JSON values."""
-        return {"recipe": asdict(self.recipe), "outcomes": [asdict(one) for one in self.outcomes]}
+        return {"recipe": asdict(self.recipe), "outcomes": [asdict(outcome) for outcome in self.outcomes]}
 
     def round(self, propose: Propose) -> list[Outcome]:
         """Train one round of proposed edits, keep the best of those that are confirmed, and return what came out."""
-        found = self.judge(self.ask(propose))
-        self.outcomes += found
+        outcomes = self.judge(self.ask(propose))
+        self.outcomes += outcomes
         self.rounds += 1
-        for one in found:
-            if one.kept:
-                self.recipe = self.recipe.apply(one.edit)
-        return found
+        for outcome in outcomes:
+            if outcome.kept:
+                self.recipe = self.recipe.apply(outcome.edit)
+        return outcomes
 
     def ask(self, propose: Propose) -> list[Edit]:
         """Return the edits of a round, all different; raises ValueError if the proposer has no others."""
         edits, known = list[Edit](), [self.recipe.set]
         for _ in range(TRIES * self.plan.edits):
-            edit = propose({**self.history(), "proposed": [asdict(one) for one in edits]})
+            edit = propose({**self.history(), "proposed": [asdict(proposal) for proposal in edits]})
             changed = self.recipe.apply(edit).set
             if changed not in known:  # two arms that set the same are one
                 edits.append(edit)
@@ -144,8 +144,8 @@ class Loop:
         arms = [f"edit{index}" for index in range(len(edits))]
         recipes = {KEPT: self.recipe, **{arm: self.recipe.apply(edit) for arm, edit in zip(arms, edits, strict=True)}}
         study = self.train(f"loop-{self.rounds}", recipes, self.seed + self.rounds)
-        results = {one.claim.arm: one for one in study.claims().results}
-        confirmed = {arm: one.gain for arm, one in results.items() if one.verdict == "confirmed"}
+        results = {result.claim.arm: result for result in study.claims().results}
+        confirmed = {arm: result.gain for arm, result in results.items() if result.verdict == "confirmed"}
         best = max(confirmed, key=confirmed.__getitem__, default=None)
         first = read_first_seed(study)
         return [
@@ -179,15 +179,16 @@ class Loop:
     def learned(self) -> list[str]:
         """Return what the rounds have shown, a line each: what was kept, and what became of each kind of edit."""
         lines = [
-            f"round {one.round}: kept {one.edit.why}: gain {one.gain:.3g} ({one.low:.3g} to {one.high:.3g})"
-            for one in self.outcomes
-            if one.kept
+            f"round {outcome.round}: kept {outcome.edit.why}: "
+            f"gain {outcome.gain:.3g} ({outcome.low:.3g} to {outcome.high:.3g})"
+            for outcome in self.outcomes
+            if outcome.kept
         ]
-        for kind in dict.fromkeys(one.edit.kind for one in self.outcomes):
-            own = [one for one in self.outcomes if one.edit.kind == kind]
-            verdicts = [f"{sum(one.verdict == name for one in own)} {name}" for name in VERDICTS]
-            lucky = sum(one.better_on_one_seed for one in own)
-            lines.append(f"{kind}: {len(own)} edits, {', '.join(verdicts)}; one seed would have kept {lucky}")
+        for kind in dict.fromkeys(outcome.edit.kind for outcome in self.outcomes):
+            group = [outcome for outcome in self.outcomes if outcome.edit.kind == kind]
+            verdicts = [f"{sum(outcome.verdict == name for outcome in group)} {name}" for name in VERDICTS]
+            lucky = sum(outcome.better_on_one_seed for outcome in group)
+            lines.append(f"{kind}: {len(group)} edits, {', '.join(verdicts)}; one seed would have kept {lucky}")
         return lines
 
     def confirm(self, start: Recipe) -> str:

@@ -24,11 +24,12 @@ class Figures:
     pictures: Sequence[Picture]
 
     def __repr__(self) -> str:
-        return "\n".join(f"<figure: {one.caption}>" for one in self.pictures)
+        return "\n".join(f"<figure: {picture.caption}>" for picture in self.pictures)
 
     def _repr_html_(self) -> str:
         return "\n".join(
-            f"<figure>{one.svg}<figcaption>{escape(one.caption)}</figcaption></figure>" for one in self.pictures
+            f"<figure>{picture.svg}<figcaption>{escape(picture.caption)}</figcaption></figure>"
+            for picture in self.pictures
         )
 
     def interactive(self) -> Page:
@@ -54,10 +55,10 @@ class Figures:
             with writing(path):
                 path.write_text(self.interactive().text, encoding="utf-8")
             return
-        for index, one in enumerate(self.pictures, 1):
+        for index, picture in enumerate(self.pictures, 1):
             target = path if len(self.pictures) == 1 else path.with_stem(f"{path.stem}-{index}")
             with writing(target):
-                save(one.svg, target)
+                save(picture.svg, target)
 
 
 @dataclass(frozen=True, repr=False)

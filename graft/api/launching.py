@@ -55,7 +55,7 @@ def launch(
         for note in review(loaded, device, placement.width or 1):
             warnings.warn(f"{name}: {note}", stacklevel=2)
         enrol(url, name, loaded, replace=replace)
-    found = Study(url, name)
-    if found.status().state != "finished":
+    launched = Study(url, name)
+    if launched.status().state != "finished":
         train(url, name, run, placement)
-    return found
+    return launched

@@ -58,17 +58,17 @@ def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
 
     Raises SpaceError or PluginError, one line.
     """
-    texts = [Plugin.of(one) if isinstance(one, type) else one for one in plugins if isinstance(one, type | Plugin)]
-    asked = [str(one) for one in plugins if isinstance(one, str | Path)]
-    names = [one.name for one in texts]
+    texts = [Plugin.of(code) if isinstance(code, type) else code for code in plugins if isinstance(code, type | Plugin)]
+    asked = [str(plugin) for plugin in plugins if isinstance(plugin, str | Path)]
+    names = [plugin.name for plugin in texts]
     if twice := {name for name in names if names.count(name) > 1}:
         raise PluginError(f"plug-in {min(twice)!r} is given twice")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="graft-"))).resolve()
-        for one in texts:
-            path = folder / f"{one.name}.py"
-            path.write_text(one.text, encoding="utf-8")
-            if len(texts) == 1 or one.has_class:
+        for plugin in texts:
+            path = folder / f"{plugin.name}.py"
+            path.write_text(plugin.text, encoding="utf-8")
+            if len(texts) == 1 or plugin.has_class:
                 asked.append(str(path))
         outside = plugins_asked_for(asked)
     # The files are deleted by now, so that `<source of NAME>` replaces their paths.
@@ -119,8 +119,8 @@ def _read_cell(member: type) -> str:
 
 def _read_source(member: type) -> str:
     """Return the whole source of the cell, or the file, in which a class is defined."""
-    functions = [one for one in vars(member).values() if isinstance(one, FunctionType)]
-    functions += [one.fget for one in vars(member).values() if isinstance(one, property) and one.fget]
+    functions = [value for value in vars(member).values() if isinstance(value, FunctionType)]
+    functions += [value.fget for value in vars(member).values() if isinstance(value, property) and value.fget]
     for function in functions:
         name = function.__code__.co_filename
         # Methods written by @dataclass have the file name <string>.

@@ -169,12 +169,12 @@ class RemoteStudy(ReadableStudy):
         return Status.from_json(self.connection.json("studies", self.name)["status"])
 
     def show(self, number: int) -> TrialRecord:
-        found = self.connection.json("studies", self.name, "trials", str(number))
-        row = {**found["trial"], "draws": found["draws"], "config": found["config"]}
-        return TrialRecord.of(self.name, row, pl.DataFrame(found["metrics"], schema=POINTS))
+        answer = self.connection.json("studies", self.name, "trials", str(number))
+        row = {**answer["trial"], "draws": answer["draws"], "config": answer["config"]}
+        return TrialRecord.of(self.name, row, pl.DataFrame(answer["metrics"], schema=POINTS))
 
     def figure(self, kind: str) -> Figures:
-        pictures = [Picture(**one) for one in self.connection.json("studies", self.name, "figures", kind)]
+        pictures = [Picture(**picture) for picture in self.connection.json("studies", self.name, "figures", kind)]
         return Figures(f"{self.name}: {kind}", pictures)
 
     def _read(self, kind: StudyTable, **query: Any) -> pl.DataFrame:

@@ -85,10 +85,10 @@ class Space:
     @contextmanager
     def load(self) -> Generator[spaces.Space]:
         """Yield the space, read, while its plug-ins are in use; raises SpaceError, one line."""
-        own, more = plugins_of_text(self.text, self.origin, self.changes), collect_plugins(self.plugins)
-        members = [member for outside in (own, more) for bundle in outside.bundles for member in bundle.members]
+        plugins, more = plugins_of_text(self.text, self.origin, self.changes), collect_plugins(self.plugins)
+        members = [member for outside in (plugins, more) for bundle in outside.bundles for member in bundle.members]
         check_distinct(list(dict.fromkeys(members)), {})
-        with using(own | more):
+        with using(plugins | more):
             yield parse(self.text, self.origin, families(), self.changes)
 
     def check(self, samples: int = 200) -> None:

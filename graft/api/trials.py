@@ -40,7 +40,7 @@ class TrialRecord:
     @classmethod
     def of(cls, study: str, row: Mapping[str, Any], metrics: pl.DataFrame) -> Self:
         """Return the record of a row of `trials`, its JSON columns as values."""
-        known = {one.name: row[one.name] for one in fields(cls) if one.name in row}
+        known = {column.name: row[column.name] for column in fields(cls) if column.name in row}
         return cls(study=study, metrics=metrics, **known)
 
     @property

@@ -56,7 +56,7 @@ def settle_changes(
     if missing and accept:
         raise StudyError(f"study {study!r} cannot go on: {'; '.join(missing)}")
     if deciding and not accept:
-        made_by = [one.version for one in before if one.version]
+        made_by = [fingerprint.version for fingerprint in before if fingerprint.version]
         other = f", or with Graft {made_by[-1]}" if changes.deciding and made_by and made_by[-1] != version() else ""
         raise StudyError(
             f"study {study!r} would not train as before: {'; '.join(deciding)}; resume with "
@@ -67,7 +67,7 @@ def settle_changes(
             if is_unknown:
                 writing.add_data(study_id, outside.data)
             else:
-                writing.replace_data(study_id, {one.name: one.now for one in changed if one.now})
+                writing.replace_data(study_id, {change.name: change.now for change in changed if change.now})
     if is_unknown and outside.data and before:
         lines.append(
             f"what its trials read from disk ({list_some([*outside.data])}) was not stored with {study}, so that "
@@ -80,7 +80,7 @@ def settle_changes(
     if note := describe_changes(study, outside):
         lines.append(note)
     if placement.ray_address is not None and (sent := sendable(outside.data)):
-        size = sum(one.state.size for one in sent.values()) / 1e6
+        size = sum(data.state.size for data in sent.values()) / 1e6
         lines.append(f"{study} sends {size:,.3g} MB of data to the cluster's workers ({list_some([*sent])})")
     return lines
 
@@ -107,7 +107,7 @@ def _fingerprint_now(
         from graft.launching.surrogate import TrialTable  # with scipy, which takes a while
 
         return StoredFingerprint(step_kind=SURROGATE, code=TrialTable(Path(placement.surrogate)).digest, sources={})
-    known = sorted({plugin for one in before for plugin in one.sources if not plugin.startswith(DATA)})
+    known = sorted({plugin for fingerprint in before for plugin in fingerprint.sources if not plugin.startswith(DATA)})
     sources: dict[str, str | None] = dict.fromkeys(known)  # None: there is no such plug-in any more
     for plugin in known:
         family, name = plugin.split(" ", 1)
@@ -131,8 +131,8 @@ def _methods_now(reader: Reader, study: str, before: Sequence[StoredFingerprint]
     """Yield the method by which a trial of each fingerprint would be trained on this machine."""
     from workers.engine.step import method_of
 
-    for one in before:
-        if one.methods:
-            where = f"fingerprint = {one.number}"
+    for fingerprint in before:
+        if fingerprint.methods:
+            where = f"fingerprint = {fingerprint.number}"
             for (config,) in reader.study(study).trials(where, "number", 1, ("config",)).iter_rows():
                 yield method_of(json.loads(config), device)

@@ -75,8 +75,8 @@ class Placement:
             self.environment()
         elif self.ray_env:
             raise StudyError(f"--ray-env: {self.ray_env!r} needs --ray-address")
-        for one in self.devices:
-            check_device(one)
+        for name in self.devices:
+            check_device(name)
         device = self.device or (self.devices[0] if self.devices else devices.default_device())
         check_device(device)
         return replace(self, executor=executor, device=device)
@@ -106,7 +106,7 @@ class Placement:
         """List the devices of this machine on which the workers' processes compute."""
         from workers.engine.machine.locations import locations_of
 
-        return [one for device in self.devices or (str(self.device),) for one in locations_of(device)]
+        return [location for device in self.devices or (str(self.device),) for location in locations_of(device)]
 
     def process_count(self) -> int:
         """Return the number of worker processes: one per GPU, or one per core without a GPU."""

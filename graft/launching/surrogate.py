@@ -70,13 +70,13 @@ class TrialTable:
     def tasks(self) -> Mapping[str, TableTask]:
         """The table's tasks by name, each as the space of its first trial has it."""
         firsts = self.trials.group_by("task", maintain_order=True).first()
-        found: dict[str, TableTask] = {}
+        tasks: dict[str, TableTask] = {}
         for name, text in firsts.select("task", "space").iter_rows():
             space = parse(text, f"the table's {name}", families(), {})
             # Any coordinates do, as a table's spaces draw neither task nor model.
             config = space.sample(0, lambda _: 0.5).config
-            found[name] = TableTask(name, config["task"], config["model"]["name"], space.search.objective)
-        return found
+            tasks[name] = TableTask(name, config["task"], config["model"]["name"], space.search.objective)
+        return tasks
 
     def rows_of(self, task: str) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return the trials and the metrics of a task."""
@@ -117,7 +117,7 @@ class Surrogate:
         for trial in trials:
             task, model = trial.config["task"], trial.config["model"]["name"]
             known = self._table.tasks
-            fitting = [name for name, one in known.items() if (one.config, one.model) == (task, model)]
+            fitting = [name for name, entry in known.items() if (entry.config, entry.model) == (task, model)]
             if not fitting:
                 raise StudyError(
                     f"--surrogate: the table has no trials of this task and model ({task}, {model}); "

@@ -78,7 +78,7 @@ def examine(storage: str | None = None) -> Iterator[Finding]:
         ray = metadata.version("ray")
     yield Finding(name="ray", text=ray)
     for name, folder in (("cache", cache_folder()), ("disk", Path.cwd())):
-        there = next(one for one in (folder, *folder.parents) if one.exists())
+        there = next(path for path in (folder, *folder.parents) if path.exists())
         fault = "" if os.access(there, os.W_OK) else ", cannot be written to"
         yield Finding(name=name, text=f"{folder}, {_gigabytes(shutil.disk_usage(there).free)} free{fault}")
     if storage is not None:
@@ -97,11 +97,11 @@ def _look_at_database(url: str) -> Finding:
             good = folder.is_dir() and os.access(folder, os.W_OK)
             text = f"{name}: not there yet, a launch makes it" if good else f"{name}: its folder cannot be written to"
             return Finding(name="database", text=text, is_problem=not good)
-        found, steps = pending_migrations(url)
+        schema, steps = pending_migrations(url)
         if steps:
-            return Finding(name="database", text=f"{name}: schema {found}, older than this; `search db upgrade`")
+            return Finding(name="database", text=f"{name}: schema {schema}, older than this; `search db upgrade`")
         with open_reader(url) as reader:
-            return Finding(name="database", text=f"{name}: schema {found}, {len(reader.studies()):,} studies")
+            return Finding(name="database", text=f"{name}: schema {schema}, {len(reader.studies()):,} studies")
     except GraftError as error:
         return Finding(name="database", text=str(error), is_problem=True)
 
@@ -138,7 +138,7 @@ def to_json(findings: list[Finding], rates: list[Rate], device: str) -> dict[str
     return {
         "format": 1,
         "device": device,
-        "findings": [asdict(one) for one in findings],
+        "findings": [asdict(finding) for finding in findings],
         "rates": [*map(asdict, rates)],
     }
 

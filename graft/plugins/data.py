@@ -38,14 +38,14 @@ def find_changed_data(reader: Reader, study: str, data: Mapping[str, Data] | Non
     """
     outside = read_outside(reader, study)
     known = outside.data if data is None else data
-    found = [DataChange(*change) for change in list_changes(known)]
-    fileless = {name: one for name, one in known.items() if not one.path}
+    changes = [DataChange(*change) for change in list_changes(known)]
+    fileless = {name: version for name, version in known.items() if not version.path}
     if fileless:
-        fresh = replace(outside, data={name: one for name, one in known.items() if one.path})
+        fresh = replace(outside, data={name: version for name, version in known.items() if version.path})
         collect_data(reader, study, fresh)
-        found += [
-            DataChange(name, now, one.describe_change(name, now))
-            for name, one in fileless.items()
-            if (now := fresh.data.get(name)) and now.digest != one.digest
+        changes += [
+            DataChange(name, now, version.describe_change(name, now))
+            for name, version in fileless.items()
+            if (now := fresh.data.get(name)) and now.digest != version.digest
         ]
-    return found
+    return changes

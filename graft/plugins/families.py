@@ -95,14 +95,14 @@ class FieldDescription(NamedTuple):
 
 def describe_plugins(family: type) -> list[FieldDescription]:
     """Describe every field of every plug-in of a family."""
-    found: list[FieldDescription] = []
+    descriptions: list[FieldDescription] = []
     for name in plugins.names(family):
         outside = active.current().find(plugins.title(family), name)
         origin = outside[1].origin if outside else PACKAGED
         try:
             member = plugins.load(family, name)
         except PluginError as error:
-            found.append(FieldDescription(name, origin, str(error)))
+            descriptions.append(FieldDescription(name, origin, str(error)))
             continue
         text = " ".join((inspect.getdoc(member) or "").partition("\n\n")[0].split())
         end = _SENTENCE_END.search(text)
@@ -110,17 +110,17 @@ def describe_plugins(family: type) -> list[FieldDescription]:
         fields = {field.name: field for field in dataclasses.fields(member)}
         rules = plugins.rules(member)
         for field, rule in rules.items():
-            words, own = rule.describe(), fields[field]
+            words, attribute = rule.describe(), fields[field]
             if rule.family:
                 words = f"{plugins.title(rule.family)}: one of {', '.join(plugins.names(rule.family))}"
-            if own.default_factory is not dataclasses.MISSING:
-                value = own.default_factory()
+            if attribute.default_factory is not dataclasses.MISSING:
+                value = attribute.default_factory()
                 default = plugins.name_of(value) if dataclasses.is_dataclass(value) else str(value)
-            elif own.default is REQUIRED:
+            elif attribute.default is REQUIRED:
                 default = "required"
             else:
-                default = f"{own.default:g}" if isinstance(own.default, float) else str(own.default)
-            found.append(FieldDescription(name, origin, about, field, words, default))
+                default = f"{attribute.default:g}" if isinstance(attribute.default, float) else str(attribute.default)
+            descriptions.append(FieldDescription(name, origin, about, field, words, default))
         if not rules:
-            found.append(FieldDescription(name, origin, about))
-    return found
+            descriptions.append(FieldDescription(name, origin, about))
+    return descriptions

@@ -20,7 +20,7 @@ def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> O
     """
     stored = reader.study(study)
     data = {
-        name: next((one for one in versions if one.digest in digests), versions[-1])
+        name: next((version for version in versions if version.digest in digests), versions[-1])
         for name, versions in (stored.data() or {}).items()
     }
     return Outside(bundles=stored.bundles(digests), folder=Path.cwd(), data=data)

@@ -58,8 +58,8 @@ class ArmsReport:
     def differences(self, *, every: bool = False) -> pl.DataFrame:
         """Return each arm's mean and difference by the objective; `every`: with all columns."""
         experiment = self.data.require_experiment()
-        own = experiment.comparison.table.filter(pl.col("condition") == experiment.condition)
-        return own if every else own.select(_SHOWN)
+        rows = experiment.comparison.table.filter(pl.col("condition") == experiment.condition)
+        return rows if every else rows.select(_SHOWN)
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values (docs/schemas/report-compare.json)."""
@@ -79,7 +79,7 @@ class ArmsReport:
 
     @cached_property
     def _sections(self) -> Sequence[Section]:
-        return [one for one in collect_sections(self.data) if one.subject == "arms" and one.applies]
+        return [section for section in collect_sections(self.data) if section.subject == "arms" and section.applies]
 
     def _findings(self) -> Iterator[str]:
         for section in self._sections:
@@ -107,14 +107,14 @@ def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None
     return ArmsReport(studies=names, data=data)
 
 
-def compare_two(reader: Reader, one: str, other: str) -> dict[str, Any]:
+def compare_two(reader: Reader, first: str, other: str) -> dict[str, Any]:
     """Compare two arms, each written STUDY:ARM, or STUDY where that has one arm.
 
     Returns a row of ArmComparison.table with `objective`, `direction` and `against`, the mean of
     the other arm. All arms of the studies are one family, over which q is corrected. Raises
     StudyError for an arm that a study does not have.
     """
-    sides = [side.partition(":") for side in (one, other)]
+    sides = [side.partition(":") for side in (first, other)]
     studies = [study for study, _, _ in sides]
     whole = read_comparison(reader, studies, None)
     known = read_arms(whole.data.trials)["arm"].unique(maintain_order=True).to_list()
@@ -125,13 +125,13 @@ def compare_two(reader: Reader, one: str, other: str) -> dict[str, Any]:
         if names[-1] not in known:
             raise StudyError(f"{study}: {no_such('arm', names[-1], known)}")
     if names[0] == names[1]:
-        raise StudyError(f"{one} is compared with itself: name two arms, STUDY:ARM each")
+        raise StudyError(f"{first} is compared with itself: name two arms, STUDY:ARM each")
     table = replace(whole, data=replace(whole.data, baseline=names[1])).differences(every=True)
-    own, against = (table.filter(pl.col("arm") == name) for name in names)
-    if own.is_empty() or against.is_empty():
-        raise StudyError(f"{one} and {other}: one of them has no result yet")
+    rows, against = (table.filter(pl.col("arm") == name) for name in names)
+    if rows.is_empty() or against.is_empty():
+        raise StudyError(f"{first} and {other}: one of them has no result yet")
     facts = {name: whole.data.study[name] for name in ("objective", "direction")}
-    return {**facts, **own.row(0, named=True), "against": against["mean"][0]}
+    return {**facts, **rows.row(0, named=True), "against": against["mean"][0]}
 
 
 def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
@@ -152,7 +152,7 @@ def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
         for config in map(json.loads, of_arms["config"]):
             size = config["training"].get("validation_batch")
             settings.add(canonical_json([config["task"], size]))
-        tasks |= {json.loads(one)[0]["name"] for one in settings}
+        tasks |= {json.loads(setting)[0]["name"] for setting in settings}
         if len(settings) == 1 and json.loads(min(settings))[0]["name"] == task:
             key = (min(settings), row["objective"], row["direction"], row["seed"])
             boards.setdefault(key, []).append(row["name"])
@@ -183,19 +183,19 @@ def _rank(whole: ArmsReport) -> pl.DataFrame:
 
 def _join(data: Sequence[StudyData]) -> StudyData:
     """Return the studies as one; raises StudyError for studies whose trials are no pairs."""
-    rows = [one.study for one in data]
+    rows = [part.study for part in data]
     for key, what in (("objective", "objective"), ("direction", "direction"), ("seed", "search.seed")):
         if len({row[key] for row in rows}) > 1:
             named = ", ".join(f"{row['name']} {row[key]}" for row in rows)
             raise StudyError(f"studies to compare need one {what}, but these have {named}")
-    tasks = {one.study["name"]: sorted(one.trials["task"].unique()) for one in data}
-    if len({tuple(found) for found in tasks.values()}) > 1:
-        named = ", ".join(f"{name} {' and '.join(found)}" for name, found in tasks.items())
+    tasks = {part.study["name"]: sorted(part.trials["task"].unique()) for part in data}
+    if len({tuple(task_names) for task_names in tasks.values()}) > 1:
+        named = ", ".join(f"{name} {' and '.join(task_names)}" for name, task_names in tasks.items())
         raise StudyError(f"studies to compare need the same tasks, but these have {named}")
     return StudyData(
         study={**rows[0], "name": ", ".join(str(row["name"]) for row in rows)},
-        load_trials=lambda: pl.concat([_rename_arms(one, index) for index, one in enumerate(data)], how="diagonal"),
-        load_metrics=lambda: [_renumber(one.metrics, index) for index, one in enumerate(data)],
+        load_trials=lambda: pl.concat([_rename_arms(part, index) for index, part in enumerate(data)], how="diagonal"),
+        load_metrics=lambda: [_renumber(part.metrics, index) for index, part in enumerate(data)],
         load_step_counts=lambda: (0, 0),
     )
 
@@ -211,8 +211,8 @@ def _rename_arms(data: StudyData, study: int) -> pl.DataFrame:
     name = data.study["name"]
     texts: list[str] = []
     for params in data.trials["params"]:
-        found: dict[str, Any] = json.loads(params)
-        arm = found.get(ARM)
+        values: dict[str, Any] = json.loads(params)
+        arm = values.get(ARM)
         # The only arm of a study that names none has the study's own name.
-        texts.append(params if arm in (None, name) else json.dumps(found | {ARM: f"{name}: {arm}"}))
+        texts.append(params if arm in (None, name) else json.dumps(values | {ARM: f"{name}: {arm}"}))
     return _renumber(data.trials.with_columns(params=pl.Series(texts, dtype=pl.String)), study)

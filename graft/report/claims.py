@@ -45,7 +45,7 @@ class ClaimReport:
 
     def sentences(self) -> list[str]:
         """Return the verdicts, a line each, and then the history of the claims."""
-        lines = [describe_result(one) for one in self.results]
+        lines = [describe_result(result) for result in self.results]
         if not self.was_first:
             lines.append("the claims were written or edited after trials had ended: they were not made in advance")
         lines += [line for side in self.sides if side is not None for line in describe_sides(side)]
@@ -57,10 +57,10 @@ class ClaimReport:
         """Return the report as JSON values (docs/schemas/report-claim.json)."""
         name = self.study["name"]
         claims: list[dict[str, Any]] = []
-        for one in self.results:
+        for result in self.results:
             # What cannot be computed is NaN, of which JSON knows nothing.
-            values = {key: None if value != value else value for key, value in asdict(one).items()}
-            other = {"claim": one.claim.to_json(), "diverged": [*one.diverged], "text": str(one.claim)}
+            values = {key: None if value != value else value for key, value in asdict(result).items()}
+            other = {"claim": result.claim.to_json(), "diverged": [*result.diverged], "text": str(result.claim)}
             claims.append(values | other)
         return {
             "format": 1,
@@ -73,7 +73,7 @@ class ClaimReport:
             "reveals": [{"created_at": row["created_at"].isoformat(), "person": row["person"]} for row in self.reveals],
             "side_by_side": [side.to_dicts() if side is not None else None for side in self.sides],
             "history": [{**row, "created_at": row["created_at"].isoformat()} for row in self.history],
-            "fingerprints": [one.describe() for one in self.fingerprints],
+            "fingerprints": [fingerprint.describe() for fingerprint in self.fingerprints],
             "version": self.study["version"],
             "space": self.study["space"],
             "space_sha256": self.study["space_hash"],
@@ -86,28 +86,28 @@ class ClaimReport:
 
 def read_claim_report(reader: Reader, study: str) -> ClaimReport:
     """Decide the claims of a study by its trials so far; raises StudyError if it has no claim."""
-    one = reader.study(study)
-    history = read_history(one)
+    stored = reader.study(study)
+    history = read_history(stored)
     claims = claims_in(history)
     if not claims:
         raise StudyError(f"study {study!r} has no claim; write claim: {{arm, difference}} into its space")
-    sealed = [claim.on == "test" and one.reveals().is_empty() for claim in claims]
+    sealed = [claim.on == "test" and stored.reveals().is_empty() for claim in claims]
     results: list[pl.DataFrame] = []
     for claim in claims:
-        found = read_test_scores(one, claim) if claim.on == "test" else read_scores(one, claim)
+        scores = read_test_scores(stored, claim) if claim.on == "test" else read_scores(stored, claim)
         # Nothing is known of sets that are sealed.
-        results.append(read_scores(one, claim).clear() if found is None else found)
+        results.append(read_scores(stored, claim).clear() if scores is None else scores)
     reason = f"its test sets are sealed; when all seeds have ended, `search reveal {study}` opens them"
     return ClaimReport(
-        study=one.row,
+        study=stored.row,
         results=[
-            replace(found, reason=reason) if is_sealed else found
-            for found, is_sealed in zip(decide_claims(claims, results), sealed, strict=True)
+            replace(result, reason=reason) if is_sealed else result
+            for result, is_sealed in zip(decide_claims(claims, results), sealed, strict=True)
         ],
         history=history,
         fingerprints=read_fingerprints(reader, study),
-        reveals=one.reveals().to_dicts(),
-        sides=[put_side_by_side(one, claim) if claim.on == "test" else None for claim in claims],
+        reveals=stored.reveals().to_dicts(),
+        sides=[put_side_by_side(stored, claim) if claim.on == "test" else None for claim in claims],
     )
 
 
@@ -128,18 +128,18 @@ def _show(value: float | None) -> str:
     return "nothing" if value is None else f"{value:.4g}"
 
 
-def describe_result(found: ClaimResult) -> str:
+def describe_result(result: ClaimResult) -> str:
     """Return a claim, its verdict and what it rests on, in a line."""
-    claim: Claim = found.claim
-    line = f"{found.verdict}: {claim}: {found.reason}"
-    if found.gain == found.gain:
-        line += f"; gain {found.gain:.4g} over {found.pairs:,} seeds"
-    if found.low == found.low:
-        line += f", 95 % interval {found.low:.4g} to {found.high:.4g}"
-    if found.q == found.q:
-        line += f", q = {found.q:.2g}"
-    if found.seeds_needed is not None:
-        line += f"; {found.pairs:,} seeds find {claim.difference:g} with a probability of {100 * found.power:.0f} %"
-        more = found.seeds_needed - found.pairs
+    claim: Claim = result.claim
+    line = f"{result.verdict}: {claim}: {result.reason}"
+    if result.gain == result.gain:
+        line += f"; gain {result.gain:.4g} over {result.pairs:,} seeds"
+    if result.low == result.low:
+        line += f", 95 % interval {result.low:.4g} to {result.high:.4g}"
+    if result.q == result.q:
+        line += f", q = {result.q:.2g}"
+    if result.seeds_needed is not None:
+        line += f"; {result.pairs:,} seeds find {claim.difference:g} with a probability of {100 * result.power:.0f} %"
+        more = result.seeds_needed - result.pairs
         line += f"; 80 % takes {more:,} more" if more > 0 else ""
     return line

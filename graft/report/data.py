@@ -110,8 +110,8 @@ class StudyData:
         """The objective's condition without what sections reserve of it; empty for validation."""
         _, *rest = str(self.study["objective"]).split("/", 2)
         condition = rest[1] if len(rest) > 1 else ""
-        for one in self.reserved:
-            condition = one.rest_of(condition)
+        for reserved in self.reserved:
+            condition = reserved.rest_of(condition)
         return condition
 
     @cached_property

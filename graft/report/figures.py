@@ -16,7 +16,7 @@ from spaces.messages import no_such
 def figure_kinds(data: StudyData) -> list[str]:
     """Return the sections of the study's report that draw figures."""
     sections = collect_sections(data) if data.ended.height else []
-    drawing = (one for one in sections if one.figure_count and one.fits and one.applies)
+    drawing = (section for section in sections if section.figure_count and section.fits and section.applies)
     return [plugins.name_of(section) for section in drawing]
 
 

@@ -28,7 +28,7 @@ class Scores:
     @cached_property
     def unreserved(self) -> Sequence[Metric]:
         """The metrics that no section reserves."""
-        return [one for one in self.summaries if not any(reserved.holds(one) for reserved in self.reserved)]
+        return [metric for metric in self.summaries if not any(reserved.holds(metric) for reserved in self.reserved)]
 
     @cached_property
     def order(self) -> pl.DataFrame:
@@ -60,23 +60,23 @@ class Scores:
     def of(self, name: str, conditions: str = "") -> pl.DataFrame:
         """Return the unreserved scores of a metric whose conditions match a regular expression."""
         known = self.unreserved
-        return self._score(one for one in known if one[0] == name and re.search(conditions, one[1]))
+        return self._score(metric for metric in known if metric[0] == name and re.search(conditions, metric[1]))
 
     def of_name(self, name: str, conditions: str = "") -> pl.DataFrame:
         """Return the scores of `of` and those that a section reserves, for sections with both."""
         known = self.summaries
-        return self._score(one for one in known if one[0] == name and re.search(conditions, one[1]))
+        return self._score(metric for metric in known if metric[0] == name and re.search(conditions, metric[1]))
 
     def of_objective(self) -> pl.DataFrame:
         """Return the objective's scores, in all variants, with categories for texts."""
-        own = (one for one in self.unreserved if one[:2] == self.objective)
-        return self._score(own, pl.Categorical())
+        metrics = (metric for metric in self.unreserved if metric[:2] == self.objective)
+        return self._score(metrics, pl.Categorical())
 
     def of_reserved(self, reserved: Reserved) -> pl.DataFrame:
         """Return the scores of the metrics that this section reserves, and no other one does."""
         others = [other for other in self.reserved if other is not reserved]
-        own = (metric for metric in self.summaries if reserved.holds(metric))
-        return self._score(one for one in own if not any(other.holds(one) for other in others))
+        metrics = (metric for metric in self.summaries if reserved.holds(metric))
+        return self._score(metric for metric in metrics if not any(other.holds(metric) for other in others))
 
     def _score(self, metrics: Iterable[Metric], text: pl.DataType = pl.String()) -> pl.DataFrame:
         return score({metric: self.summaries[metric] for metric in metrics}, text)

@@ -59,18 +59,18 @@ _HEADINGS = {Part.FIGURES: "Figures"}
 
 def read(reader: Reader, study: str) -> StudyData:
     """Return a study's data, for as long as the reader is open; StudyError if there is none."""
-    one, times = reader.study(study), ("number", "started_at", "finished_at")
+    stored, times = reader.study(study), ("number", "started_at", "finished_at")
     lasted = (pl.col("finished_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     return StudyData(
-        study=one.row,
-        load_trials=lambda: _read_trials(one),
-        load_metrics=one.metric_batches,
-        load_params=lambda: map(StoredParams(one).renew, one.trial_batches(columns=("number", "params"))),
-        load_step_counts=one.count_steps,
+        study=stored.row,
+        load_trials=lambda: _read_trials(stored),
+        load_metrics=stored.metric_batches,
+        load_params=lambda: map(StoredParams(stored).renew, stored.trial_batches(columns=("number", "params"))),
+        load_step_counts=stored.count_steps,
         load_conditions=lambda: read_fingerprints(reader, study),
-        load_transfer_tasks=lambda: read_transfer_tasks(reader, one.row),
-        load_seconds=lambda: one.trials(columns=times).select("number", seconds=lasted),
-        load_prior=lambda: _read_prior(reader, one),
+        load_transfer_tasks=lambda: read_transfer_tasks(reader, stored.row),
+        load_seconds=lambda: stored.trials(columns=times).select("number", seconds=lasted),
+        load_prior=lambda: _read_prior(reader, stored),
         reserved=reserved_metrics(),
     )
 
@@ -135,7 +135,7 @@ def write_document(document: Document, path: Path) -> None:
 def document(data: StudyData) -> Document:
     """Return the report in no format yet."""
     every = collect_sections(data)
-    fitting = (one for one in every if one.fits and (data.ended.height or not one.needs_results))
+    fitting = (section for section in every if section.fits and (data.ended.height or not section.needs_results))
     sections = [section for section in fitting if section.applies]
     blocks = _opening(data, sections)
     if not data.ended.height:
@@ -203,7 +203,7 @@ def _opening(data: StudyData, sections: Sequence[Section]) -> list[Block]:
     steps, room = data.step_counts
     if room:
         text += f" Lane utilisation is {100 * steps / room:.1f} % ({number(steps)} of {number(room)} lane-steps)."
-    if answered := [one.number for one in data.conditions if SURROGATE in one.methods]:
+    if answered := [fingerprint.number for fingerprint in data.conditions if SURROGATE in fingerprint.methods]:
         count = data.trials.filter(pl.col("fingerprint").is_in(answered)).height
         text += f" {number(count)} of its trials are answers of a table's model, not trainings (`--surrogate`)."
     findings = [sentence for section in sections for sentence in section.findings()]

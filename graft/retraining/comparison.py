@@ -107,7 +107,7 @@ class ReplayComparison:
     @cached_property
     def _changes(self) -> Sequence[Changes]:
         """The differences of the present conditions from each of the stored ones."""
-        return [compare_fingerprints([one], self.replayed_under) for one in self.fingerprints]
+        return [compare_fingerprints([fingerprint], self.replayed_under) for fingerprint in self.fingerprints]
 
     def _explain_tolerance(self) -> Iterable[str]:
         if self.pairs:
@@ -119,22 +119,22 @@ class ReplayComparison:
         elif self._on_gpu:
             yield "a GPU's sums depend on how wide the pack is, so bits are not promised"
         now = self.replayed_under
-        for one in self.fingerprints:
-            if one.numerics != now.numerics:
-                yield f"made by Graft {one.version}, whose steps rounded differently, so bits are not promised"
+        for fingerprint in self.fingerprints:
+            if fingerprint.numerics != now.numerics:
+                yield f"made by Graft {fingerprint.version}, whose steps rounded differently, so bits are not promised"
                 break
-            if one.torch and one.torch != now.torch:
-                yield f"trained with torch {one.torch}, replayed with {now.torch}, so bits are not promised"
+            if fingerprint.torch and fingerprint.torch != now.torch:
+                yield f"trained with torch {fingerprint.torch}, replayed with {now.torch}, so bits are not promised"
                 break
 
     def _describe_changes(self) -> str:
         """Describe the possible reasons for different numbers."""
-        words = list(dict.fromkeys(words for one in self._changes for words in one.all))
+        words = list(dict.fromkeys(words for changes in self._changes for words in changes.all))
         if len(self.fingerprints) > 1 and words:
             return f"it was trained under {len(self.fingerprints)} fingerprints; changed since: {'; '.join(words)}"
         if words:
             return f"changed since it was trained: {'; '.join(words)}"
-        if any(one.is_known for one in self.fingerprints):
+        if any(fingerprint.is_known for fingerprint in self.fingerprints):
             return "nothing that determines its numbers has changed (code, plug-ins, torch, steps, processor)"
         return "what determined its numbers was not stored with it"
 
@@ -144,29 +144,29 @@ def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> l
 
     What is not finite is stored as null, so that all such values are alike.
     """
-    found = {
+    values = {
         (report.step, *metric[:3]): metric.value if math.isfinite(metric.value) else None
         for report in replayed
         for metric in report.metrics
     }
     return [
-        MetricPair(*key, value, found.get(key), relative_difference(value, found[key]) if key in found else math.inf)
+        MetricPair(*key, value, values.get(key), relative_difference(value, values[key]) if key in values else math.inf)
         for key, value in sorted(stored.items())
     ]
 
 
-def relative_difference(one: float | None, other: float | None) -> float:
-    """Return |one - other| relative to the larger; None stands for a number that is not finite."""
-    if one == other:
+def relative_difference(value: float | None, other: float | None) -> float:
+    """Return |value - other| relative to the larger; None stands for a number that is not finite."""
+    if value == other:
         return 0.0
-    if one is None or other is None:
+    if value is None or other is None:
         return math.inf
-    return abs(one - other) / max(abs(one), abs(other))
+    return abs(value - other) / max(abs(value), abs(other))
 
 
 def to_frame(comparisons: Iterable[ReplayComparison]) -> pl.DataFrame:
     """Return a row per stored metric of each trial."""
-    rows = [(one.number, *pair) for one in comparisons for pair in one.pairs]
+    rows = [(comparison.number, *pair) for comparison in comparisons for pair in comparison.pairs]
     return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
 
 

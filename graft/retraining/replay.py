@@ -74,24 +74,24 @@ def read_replays(
     """
     space, restored = restore_trials(reader, study, numbers, accept_changes=accept_changes)
     replays: list[Replay] = []
-    for one in restored:
-        state, steps = one.row["state"], min(one.steps, until or one.steps)
+    for original in restored:
+        state, steps = original.row["state"], min(original.steps, until or original.steps)
         metrics = {
             (step, name, variant, condition): value
-            for step, name, variant, condition, value in one.metrics
+            for step, name, variant, condition, value in original.metrics
             if step <= steps
         }
-        is_whole = steps == one.steps
-        divergence = one.row["error"] if state == "diverged" and is_whole else None
+        is_whole = steps == original.steps
+        divergence = original.row["error"] if state == "diverged" and is_whole else None
         if not metrics and not divergence:
             where = f"{study} ({state}) has no report up to step {steps:,}"
-            raise StudyError(f"trial {one.trial.number} of {where}: there is nothing to compare")
+            raise StudyError(f"trial {original.trial.number} of {where}: there is nothing to compare")
         replay = Replay(
-            restored=one,
+            restored=original,
             steps=steps,
             metrics=metrics,
             objective=space.search.objective,
-            value=one.row["objective"] if is_whole else None,
+            value=original.row["objective"] if is_whole else None,
             divergence=divergence,
         )
         replays.append(replay)

@@ -92,19 +92,19 @@ def _restore_trial(
 ) -> RestoredTrial:
     """Return a trial, given its study's row, the workers' kinds of device, and the fingerprints."""
     lineage = read_lineage(reader, study["name"], number)
-    found = [one for row in reversed(lineage) for one in follow(fingerprints, row["fingerprint"])]
-    trained_under = found or [StoredFingerprint(numerics=study["numerics"], version=study["version"], sources={})]
+    conditions = [condition for row in reversed(lineage) for condition in follow(fingerprints, row["fingerprint"])]
+    trained_under = conditions or [StoredFingerprint(numerics=study["numerics"], version=study["version"], sources={})]
     digests = {digest for digest in trained_under[0].sources.values() if digest}
     outside = read_outside(reader, study["name"], digests)
     changes = list(_find_data_changes(reader, study["name"], outside, trained_under[0]))
     if changes and not accept_changes:
         raise StudyError(
             f"trial {number} of {study['name']} was trained on other data: "
-            f"{'; '.join(one.description for one in changes)}; put it back, or go on with --accept-changes"
+            f"{'; '.join(change.description for change in changes)}; put it back, or go on with --accept-changes"
         )
-    if gone := [one.description for one in changes if one.now is None]:
+    if gone := [change.description for change in changes if change.now is None]:
         raise StudyError(f"trial {number} of {study['name']} cannot be trained again: {'; '.join(gone)}")
-    outside.data.update({one.name: one.now for one in changes if one.now})
+    outside.data.update({change.name: change.now for change in changes if change.now})
     stages: list[StoredTrial] = []
     for row in lineage:
         draws, params, config = (json.loads(row[name]) for name in ("draws", "params", "config"))
@@ -124,7 +124,7 @@ def _restore_trial(
         trained_on=kinds.get(row["worker"]),
         outside=outside,
         fingerprints=trained_under,
-        data_changes=[one.description for one in changes],
+        data_changes=[change.description for change in changes],
     )
 
 

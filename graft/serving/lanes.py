@@ -132,16 +132,18 @@ class LaneShares:
                 return offer.lanes
             due = self._shares[study].rounded(up=member.credit >= 0) - member.lanes
             if self._owner_lanes is not None:
-                of_owner = (one.lanes for one in self._members.values() if one.entry.owner == member.entry.owner)
+                of_owner = (other.lanes for other in self._members.values() if other.entry.owner == member.entry.owner)
                 due = min(due, self._owner_lanes - sum(of_owner))
             # Each new lane goes to the emptiest slot. If all were in one pack, each would be slow,
             # and the other devices idle.
             slots = self._slots | {slot}  # the slot may have left just now
-            loads = {one: sum(other.held.get(one, 0) for other in self._members.values()) for one in sorted(slots)}
-            room = {one: member.room.get(one, due) for one in loads} | {slot: due}
+            loads = {
+                index: sum(other.held.get(index, 0) for other in self._members.values()) for index in sorted(slots)
+            }
+            room = {index: member.room.get(index, due) for index in loads} | {slot: due}
             placed = 0
             for _ in range(due):
-                fewest = min((one for one in loads if room[one]), key=lambda one: (loads[one], one != slot))
+                fewest = min((index for index in loads if room[index]), key=lambda index: (loads[index], index != slot))
                 loads[fewest] += 1
                 room[fewest] -= 1
                 placed += fewest == slot
@@ -158,7 +160,7 @@ class LaneShares:
                 member.held.pop(slot, None)
                 member.room.pop(slot, None)
             else:
-                kept = {one.number for one in offer.holds} - set(directives.stop)
+                kept = {start.number for start in offer.holds} - set(directives.stop)
                 member.held[slot] = len(kept) + len(directives.start)
                 is_short = len(directives.start) < offer.lanes
                 if is_short:

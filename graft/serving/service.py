@@ -140,11 +140,11 @@ class Service:
     def _read_queue(self) -> list[QueueEntry]:
         """Return the sound entries of the queue; a study whose entry was edited by hand fails."""
         entries, strange = self.store.queue.sound_entries()
-        for one in strange:
+        for entry in strange:
             # A study that runs is not changed.
-            if one.is_to_run and one.study_id not in self._runs:
-                self.store.queue.note_end(one.study_id, "failed", one.fault)
-                self._say(f"{one.study}: failed: {one.fault}")
+            if entry.is_to_run and entry.study_id not in self._runs:
+                self.store.queue.note_end(entry.study_id, "failed", entry.fault)
+                self._say(f"{entry.study}: failed: {entry.fault}")
         return entries
 
     def _wait(self) -> None:
@@ -291,6 +291,6 @@ def _describe(error: BaseException, database: str) -> str:
     from graft.launching.process.memory_limits import describe_shortage
     from storage.checking import describe_damage
 
-    told = str(error) if isinstance(error, GraftError) else describe_shortage(error) or str(explain(error) or "")
-    told = told or describe_damage(database)
-    return " ".join((told or f"{type(error).__name__}: {error}").split())
+    text = str(error) if isinstance(error, GraftError) else describe_shortage(error) or str(explain(error) or "")
+    text = text or describe_damage(database)
+    return " ".join((text or f"{type(error).__name__}: {error}").split())

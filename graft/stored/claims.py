@@ -96,8 +96,8 @@ def put_side_by_side(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
     arms = read_arms(study.trials(columns=READ)).filter(pl.col("arm").is_in([claim.arm, claim.than]))
     if claim.metric != study.row["objective"]:
         metric = MetricName.of(claim.metric)
-        found = study.metrics([metric.name]).filter(**metric._asdict())
-        last = found.sort("step").group_by("number").agg(pl.col("value").last())
+        validations = study.metrics([metric.name]).filter(**metric._asdict())
+        last = validations.sort("step").group_by("number").agg(pl.col("value").last())
         arms = arms.drop("objective").join(last.rename({"value": "objective"}), on="number", how="left")
     arms = arms.join(values.select("number", test="value"), on="number", how="left", maintain_order="left")
     best = rank_configurations(arms, claim.direction).filter(pl.col("rank") == 0).select("arm", "configuration")
@@ -105,13 +105,13 @@ def put_side_by_side(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
         arms.filter(pl.col("rank").is_null()).group_by("arm").agg(configurations=pl.col("configuration").n_unique())
     )
     chosen = arms.join(best, on=["arm", "configuration"], how="semi")
-    own = chosen.group_by("arm").agg(seeds=pl.len(), validation=pl.mean("objective"), test=pl.mean("test"))
+    means = chosen.group_by("arm").agg(seeds=pl.len(), validation=pl.mean("objective"), test=pl.mean("test"))
     fresh = (
         arms.filter(pl.col("rank") == 0)
         .group_by("arm")
         .agg(fresh_seeds=pl.len(), fresh_validation=pl.mean("objective"), fresh_test=pl.mean("test"))
     )
-    return counts.join(own, on="arm", how="left").join(fresh, on="arm", how="left").sort("arm", descending=True)
+    return counts.join(means, on="arm", how="left").join(fresh, on="arm", how="left").sort("arm", descending=True)
 
 
 def describe_history(history: Sequence[dict[str, Any]]) -> list[str]:
@@ -173,12 +173,12 @@ def note_look(reader: Reader, url: str, study: str, command: str) -> str | None:
 
     Raises StorageError if the look cannot be recorded, so that none is hidden.
     """
-    one = reader.study(study)
-    if not claims_in(read_history(one)):
+    stored = reader.study(study)
+    if not claims_in(read_history(stored)):
         return None
-    if one.row["state"] == "finished":
+    if stored.row["state"] == "finished":
         take_waiting_requests(url)  # looks that were recorded while only a launch could write
         return None
-    ended = sum(count for state, count in one.counts().items() if state in TERMINAL)
+    ended = sum(count for state, count in stored.counts().items() if state in TERMINAL)
     record_look(url, study, command, version(), ended)
     return f"{study} has a claim and is not finished: this look at its results is recorded"

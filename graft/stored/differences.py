@@ -39,7 +39,7 @@ def compare_spaces(before: str, after: str) -> list[Difference]:
 
 def describe_differences(differences: Sequence[Difference]) -> str:
     """Return the first few differences in a line."""
-    return list_some([str(one) for one in differences])
+    return list_some([str(difference) for difference in differences])
 
 
 def _show(value: Any) -> str:

@@ -72,9 +72,9 @@ def _trial_table(study: StudyReader, where: str | None = None, sort: str | None 
     # Trials may draw different params: the table has the columns of all of them.
     params = StoredParams(study)
     batches = (params.unpack(batch).clear() for batch in study.trial_batches(columns=("number", "params")))
-    found = align_batches(batches).schema
+    columns = align_batches(batches).schema
     known = {name: dtype for name, dtype in TRIALS.items() if name != "params"}
-    drawn = {name: dtype for name, dtype in found.items() if name.startswith(PARAMS_PREFIX)}
+    drawn = {name: dtype for name, dtype in columns.items() if name.startswith(PARAMS_PREFIX)}
     schema = pl.Schema(known | drawn)
     for batch in study.trial_batches(where, sort):
         yield align_batches([schema.to_frame(), params.unpack(batch)])

@@ -79,14 +79,14 @@ def follow(rows: Sequence[StoredFingerprint], number: int | None) -> list[Stored
 
     Raises RowError for rows that were edited by hand, and that lead nowhere or in a circle.
     """
-    found: list[StoredFingerprint] = []
+    conditions: list[StoredFingerprint] = []
     end = len(rows)
     while number is not None:
         if not 0 <= number < end:
             raise RowError(f"fingerprint {number} is no earlier one of the study; its row was edited by hand")
-        found.append(rows[number])
+        conditions.append(rows[number])
         end, number = number, rows[number].previous
-    return found
+    return conditions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,13 +110,13 @@ def compare_fingerprints(before: Sequence[StoredFingerprint], now: StoredFingerp
     """Return the conditions that differ from all those before; unknown ones count as equal."""
     deciding = [*_name_values(_DECIDING, before, now)]
     voids_promise = bool(deciding)
-    methods = [method for one in before for method in sorted(one.methods)]
+    methods = [method for fingerprint in before for method in sorted(fingerprint.methods)]
     new_methods = sorted(now.methods - set(methods))
     if methods and new_methods:
         deciding.append(f"{methods[-1]} steps, now {new_methods[-1]} ones")
     known: dict[str, set[str | None]] = {}
-    for one in before:
-        for plugin, digest in one.sources.items():
+    for fingerprint in before:
+        for plugin, digest in fingerprint.sources.items():
             known.setdefault(plugin, set()).add(digest)
     common = known.keys() & now.sources.keys()
     changed = sorted(plugin for plugin in common if now.sources[plugin] not in known[plugin])
@@ -126,7 +126,7 @@ def compare_fingerprints(before: Sequence[StoredFingerprint], now: StoredFingerp
     if files:
         deciding.append(f"the content of {list_some(files)}")
     other = [*_name_values(_OTHER, before, now)]
-    codes = {one.code for one in before} - {None}
+    codes = {fingerprint.code for fingerprint in before} - {None}
     if codes and now.code and now.code not in codes and not any(words.startswith("Graft ") for words in other):
         other.append(f"the code of Graft {now.version}, which was edited")
     return Changes(deciding=tuple(deciding), other=tuple(other), voids_promise=voids_promise)
@@ -136,7 +136,7 @@ def _name_values(
     names: Mapping[str, str], before: Sequence[StoredFingerprint], now: StoredFingerprint
 ) -> Iterator[str]:
     for name, word in names.items():
-        known = [value for one in before if (value := getattr(one, name))]
+        known = [value for fingerprint in before if (value := getattr(fingerprint, name))]
         value = getattr(now, name)
         if known and value and value not in known:
             yield f"{word} {known[-1]}, now {value}"
@@ -144,7 +144,7 @@ def _name_values(
 
 def describe_gpu_rates(config: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> Iterator[str]:
     """Yield the rates of the fused and the traced step of a trial, if this machine timed both."""
-    processors = [one.processor or "" for one in conditions]
+    processors = [fingerprint.processor or "" for fingerprint in conditions]
     names = {processor.partition(", ")[2] for processor in processors if processor.startswith("cuda")}
     if not names:
         return

@@ -63,12 +63,12 @@ class StoredParams:
         renewed: list[str] = []
         for number, params in rows:
             known: dict[str, Any] = json.loads(params)
-            found: Mapping[str, Any] = {}
+            present: Mapping[str, Any] = {}
             with suppress(GraftError):  # a trial that this version cannot make is shown as stored
-                found = space.resolve(number, json.loads(draws[number])).params
+                present = space.resolve(number, json.loads(draws[number])).params
             for path, value in known.items():
                 if isinstance(value, str):
-                    known[path] = found.get(path, value)
+                    known[path] = present.get(path, value)
             renewed.append(json.dumps(known))
         return trials.with_columns(params=pl.Series(renewed, dtype=pl.String))
 

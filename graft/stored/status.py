@@ -54,7 +54,7 @@ class Status:
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the status that a server sends, in which every tuple is a list."""
         fields: dict[str, Any] = dict(values)
-        fields |= {name: tuple(one) for name, one in values.items() if isinstance(one, list)}
+        fields |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
         progress = Progress(**fields.pop("progress"))
         left = progress.time_left and TimeLeft(*progress.time_left)
         return cls(progress=replace(progress, time_left=left), **fields)
@@ -144,8 +144,8 @@ def read_running(reader: Reader, row: Mapping[str, Any], most: int) -> pl.DataFr
 def _describe_changes(study: StudyReader) -> Iterator[str]:
     columns = "created_at", "trials", "differences"
     for at, trials, differences in study.changes().select(columns).iter_rows():
-        told = ", ".join(str(Difference(*one)) for one in json.loads(differences))
-        yield f"{told} ({at:%Y-%m-%d %H:%M} UTC, after {trials:,} trials)"
+        words = ", ".join(str(Difference(*change)) for change in json.loads(differences))
+        yield f"{words} ({at:%Y-%m-%d %H:%M} UTC, after {trials:,} trials)"
 
 
 def _describe_workers(study: StudyReader, now: datetime) -> Iterator[str]:
@@ -159,8 +159,8 @@ def read_last_ends(reader: Reader, study: int | None = None) -> pl.DataFrame:
     """Return name and `last`, the end of the last trial or null, of all studies or of one id."""
     ends = "SELECT max(finished_at) FROM trials WHERE study_id = studies.id"
     chosen = "" if study is None else f" WHERE id = {study}"
-    found = reader.query(f"SELECT name, ({ends}) AS last FROM studies{chosen}")
-    times = [(name, last and read_time(last)) for name, last in found.iter_rows()]
+    rows = reader.query(f"SELECT name, ({ends}) AS last FROM studies{chosen}")
+    times = [(name, last and read_time(last)) for name, last in rows.iter_rows()]
     return pl.DataFrame(times, {"name": pl.String(), "last": pl.Datetime("us", "UTC")}, orient="row")
 
 

@@ -48,9 +48,9 @@ def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = Non
             continue
         best, number = read_best(reader, row)
         ended = sum(count for state, count in reader.study(name).counts().items() if state in TERMINAL)
-        found = {"state": read_state(reader, row), "ended": ended, "best": best, "best_number": number}
-        found["tags"] = " ".join(tags)
-        rows.append({key: found.get(key, row.get(key)) for key in LISTED_STUDY})
+        cells = {"state": read_state(reader, row), "ended": ended, "best": best, "best_number": number}
+        cells["tags"] = " ".join(tags)
+        rows.append({key: cells.get(key, row.get(key)) for key in LISTED_STUDY})
     return pl.DataFrame(rows, schema=LISTED_STUDY)
 
 

@@ -44,12 +44,12 @@ def read_lineage(reader: Reader, study: str, number: int) -> list[dict[str, Any]
 
 def _find_trial(stored: StudyReader, number: int) -> pl.DataFrame:
     """Return the row of a trial; raises StudyError if there is none."""
-    found = stored.trials(where=f"number = {number}")
-    if found.is_empty():
+    rows = stored.trials(where=f"number = {number}")
+    if rows.is_empty():
         highest = stored.trials(sort="number DESC", top=1, columns=("number",))["number"].max()
         there = "it has none yet" if highest is None else f"the highest is {highest}"
         raise StudyError(f"study {stored.row['name']!r} has no trial {number}; {there}")
-    return found
+    return rows
 
 
 def read_metrics(reader: Reader, trial: int) -> pl.DataFrame:
@@ -136,13 +136,13 @@ def pick_params(batches: Iterable[pl.DataFrame], pattern: str) -> pl.DataFrame:
     The batches have number and params; a missing param is null.
     """
     wanted = re.compile(pattern)
-    found = [pl.DataFrame(schema={"number": pl.Int64()})]
+    parts = [pl.DataFrame(schema={"number": pl.Int64()})]
     for batch in batches:
         columns = unpack_params(batch.drop_nulls("params"))
         paths = [name.removeprefix(PARAMS_PREFIX) for name in columns.columns[1:]]
         chosen = [pl.col(PARAMS_PREFIX + path).alias(path) for path in paths if wanted.fullmatch(path)]
-        found.append(columns.select("number", *chosen))
-    return align_batches(found)
+        parts.append(columns.select("number", *chosen))
+    return align_batches(parts)
 
 
 def align_batches(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:

@@ -35,12 +35,12 @@ def wait_for_study(
     ends_at = None if timeout is None else clock() + timeout
     before: WaitResult | None = None
     while True:
-        found = _look(reader, name)
+        end = _look(reader, name)
         # An ending process writes the state before it releases the study. A look may fall between
         # the two, so that a study counts as interrupted only if the next look agrees.
-        if found is not None and (found != "interrupted" or before == found):
-            return found
-        before = found
+        if end is not None and (end != "interrupted" or before == end):
+            return end
+        before = end
         left = LOOK_SECONDS if ends_at is None else ends_at - clock()
         if left <= 0:
             return "timeout"
@@ -53,7 +53,7 @@ def _look(reader: Reader, name: str) -> WaitResult | None:
     state = read_state(reader, study.row)
     if state == "finished":
         return "finished"
-    entry = next((one for one in reader.queue() if one.study == name), None)
+    entry = next((entry for entry in reader.queue() if entry.study == name), None)
     if (entry and entry.is_open) or study.holder():
         return None
     if state == "failed" or (entry and entry.state == "failed"):

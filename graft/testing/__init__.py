@@ -58,7 +58,7 @@ def checks(family: str) -> Sequence[Check]:
     """Return the checks of a family, `scorer`, the quick ones first."""
     modules = [] if family == "section" else ["common"]
     modules += [f"contracts.{family}"] + (["training"] if family in _WITH_A_PACK else [])
-    found: list[Check] = []
+    suite: list[Check] = []
     for module in modules:
         members = vars(importlib.import_module(f"graft.testing.{module}"))
         for name, function in members.items():
@@ -66,20 +66,20 @@ def checks(family: str) -> Sequence[Check]:
                 continue
             promise = (function.__doc__ or "").partition("\n")[0]
             run = function if module.startswith("contracts.") else partial(function, family)
-            found.append(Check(name=name.removeprefix("check_"), promise=promise, run=run, trains=module == "training"))
-    return found
+            suite.append(Check(name=name.removeprefix("check_"), promise=promise, run=run, trains=module == "training"))
+    return suite
 
 
 def check(family: str, configuration: Mapping[str, Any]) -> Iterator[Finding]:
     """Run the checks of a family, one after the other."""
-    for one in checks(family):
+    for case in checks(family):
         verdict, reason = "kept", ""
         try:
-            one.run(configuration)
+            case.run(configuration)
         except DoesNotApply as error:
             verdict, reason = "none", str(error)
         except AssertionError as error:
             verdict, reason = "broken", " ".join(str(error).split()) or "it does not"
         except Exception as error:
             verdict, reason = "broken", str(explain(error) or f"{type(error).__name__}: {error}")
-        yield Finding(check=one, verdict=verdict, reason=reason)
+        yield Finding(check=case, verdict=verdict, reason=reason)

@@ -36,17 +36,17 @@ def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Te
 def start(parameters: Mapping[str, Parameter], seed: int = 3) -> dict[str, Tensor]:
     """Return starting values of parameters, a little apart from one another."""
     noise = torch.Generator().manual_seed(seed)
-    found: dict[str, Tensor] = {}
-    for name, one in parameters.items():
-        values = one.start.values(torch.full((1, math.prod(one.shape)), 0.5, dtype=torch.float64))
+    starts: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        values = parameter.start.values(torch.full((1, math.prod(parameter.shape)), 0.5, dtype=torch.float64))
         apart = 0.1 * torch.rand(values.shape, generator=noise, dtype=torch.float64)
-        found[name] = (values + apart).view(one.shape)
-    return found
+        starts[name] = (values + apart).view(parameter.shape)
+    return starts
 
 
-def equal(found: Tensor, expected: Tensor, what: str, tolerance: float = 1e-12) -> None:
+def equal(actual: Tensor, expected: Tensor, what: str, tolerance: float = 1e-12) -> None:
     """Raise AssertionError, which begins with `what`, unless two tensors agree."""
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, msg=lambda text: f"{what}: {text}")
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance, msg=lambda text: f"{what}: {text}")
 
 
 def check_configuration(family: str, configuration: Configuration) -> None:

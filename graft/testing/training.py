@@ -60,7 +60,7 @@ def trial_with(family: str, configuration: Configuration, number: int = 0, *, st
 
 
 def _config(family: str, configuration: Configuration, steps: int) -> dict[str, Any]:
-    own = dict(configuration)
+    part = dict(configuration)
     training = {"steps": steps, "batch": 4, "validate_every": steps, "validation_batch": 8, "dtype": "float32"}
     parts: dict[str, Any] = {
         "task": TOKENS,
@@ -71,23 +71,23 @@ def _config(family: str, configuration: Configuration, steps: int) -> dict[str, 
         "training": {**training, "diagnostics": family == "diagnostic", "pad_shapes": False},
     }
     if family in ("optimizer", "averaging", "learning"):
-        parts[family] = own
+        parts[family] = part
     elif family == "schedule":
-        parts["optimizer"]["schedule"] = own
+        parts["optimizer"]["schedule"] = part
     elif family in ("scorer", "activation", "position"):
-        parts["model"][family] = own
+        parts["model"][family] = part
     elif family in ("corpus", "tokenizer"):
-        if family == "corpus" and plugins.load(family_of("corpus"), own["name"]).needs_network:
+        if family == "corpus" and plugins.load(family_of("corpus"), part["name"]).needs_network:
             raise DoesNotApply("its documents come from elsewhere")
-        parts["task"] = {"name": "language", family: own, "length": 8, "rare": 1}
+        parts["task"] = {"name": "language", family: part, "length": 8, "rare": 1}
     elif family == "task":
-        task = plugins.build(Task, own)
+        task = plugins.build(Task, part)
         is_encoder = isinstance(task, TokenTask) and not task.causal
-        model = ENCODER if is_encoder else next(one for kind, one in MODELS.items() if isinstance(task, kind))
-        parts |= {"task": own, "model": dict(model)}
+        model = ENCODER if is_encoder else next(config for kind, config in MODELS.items() if isinstance(task, kind))
+        parts |= {"task": part, "model": dict(model)}
     elif family == "model":
-        parts["model"] = own
-        parts["task"] = _task_for(own)
+        parts["model"] = part
+        parts["task"] = _task_for(part)
     if family == "learning":
         parts["model"]["mlp_dropout"] = 0.0  # some ways of learning know none
         parts["model"]["activation"] = {"name": "spline", "knots": 9, "low": -1.0, "high": 1.0}
@@ -99,7 +99,7 @@ def _task_for(model: Configuration) -> dict[str, Any]:
     built: Any = plugins.build(family_of("model"), model)
     refusals: list[str] = []
     known = packaged_names("task")
-    for task in [TOKENS, *(one for one in plugins.examples(Task) if one["name"] in known)]:
+    for task in [TOKENS, *(example for example in plugins.examples(Task) if example["name"] in known)]:
         try:
             built.check(plugins.build(Task, task))
         except ModuleError:
@@ -108,7 +108,7 @@ def _task_for(model: Configuration) -> dict[str, Any]:
             refusals.append(str(error))
         else:
             return dict(task)
-    reason = next((one for one in refusals if " reads " not in one), refusals[-1])
+    reason = next((refusal for refusal in refusals if " reads " not in refusal), refusals[-1])
     raise DoesNotApply(f"no packaged task goes with it: {reason}")
 
 
@@ -136,9 +136,11 @@ def check_packed_is_alone(family: str, configuration: Configuration) -> None:
             assert packed is not None, f"trial {number} reports at step {step} alone, but not in a pack"
             where = f"trial {report.number} at step {report.step}"
             assert packed.state == report.state, f"{where} is {report.state} alone and {packed.state} in a pack"
-            for one, other in zip(report.metrics, packed.metrics, strict=True):
-                same = one == other or (one.value != one.value and other.value != other.value)
-                assert same, f"{where}: {one.name}/{one.variant} is {one.value!r} alone and {other.value!r} in a pack"
+            for metric, other in zip(report.metrics, packed.metrics, strict=True):
+                same = metric == other or (metric.value != metric.value and other.value != other.value)
+                assert same, (
+                    f"{where}: {metric.name}/{metric.variant} is {metric.value!r} alone and {other.value!r} in a pack"
+                )
 
 
 def check_nothing_diverges(family: str, configuration: Configuration) -> None:
@@ -157,7 +159,7 @@ def time_beside(family: str, configuration: Configuration, width: int = 8) -> Sp
     """
     reference = _reference(family)
     prepare()  # as a worker does
-    trials = [trial_with(family, one) for one in (configuration, reference)]
+    trials = [trial_with(family, config) for config in (configuration, reference)]
     rate, beside = rates_beside(trials, width, "cpu")
     return Speed(rate, str(reference["name"]), beside)
 

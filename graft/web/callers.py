@@ -51,9 +51,9 @@ class Caller:
 
     def require(self, role: Role) -> Self:
         """Return the caller; refused with 403 if its holder lacks the role."""
-        own = self.holder
-        if not own.may(role):
-            raise RefusalError(403, f"the token {own.name!r} has the role {own.role}; this needs {role}")
+        holder = self.holder
+        if not holder.may(role):
+            raise RefusalError(403, f"the token {holder.name!r} has the role {holder.role}; this needs {role}")
         return self
 
     def check_owner(self, reader: Reader, study: str) -> QueueEntry | None:
@@ -71,8 +71,8 @@ class Caller:
     def submitted(self, space: str, study: str | None = None) -> Submitted:
         """Return a space as sent, or a packaged one by name, with what it may name and ask for."""
         text = catalogue.read_text(space) if space in catalogue.packaged_spaces() else space
-        own, quotas = self.settings, self.quotas
-        return Submitted(text=text, name=study, plugins=own.plugins, resources=own.resources, quotas=quotas)
+        settings, quotas = self.settings, self.quotas
+        return Submitted(text=text, name=study, plugins=settings.plugins, resources=settings.resources, quotas=quotas)
 
     def plan(self, asked: Submission) -> StoreRequest:
         """Return the request that queues a space, once checked; refused as `Checker.ask` does."""
@@ -81,8 +81,8 @@ class Caller:
                 self.check_owner(reader, asked.study)
         terms = self.check_terms(asked)
         space = self.submitted(asked.space, asked.study)
-        found = self.checker.ask(make_request, (space,), self.client)
-        return replace(StoreRequest.from_json(json.dumps(found)), terms=terms)
+        request = self.checker.ask(make_request, (space,), self.client)
+        return replace(StoreRequest.from_json(json.dumps(request)), terms=terms)
 
     def check_terms(self, asked: Submission) -> Terms:
         """Return the terms on which a study is run; raises QuotaError beyond a person's quotas."""

@@ -70,12 +70,12 @@ class Checker:
                 ours.close()
         if not answer:
             raise RefusalError(400, f"the space took more than {self._seconds:g} seconds to check; {_ELSEWHERE}")
-        found: dict[str, Any] | None = json.loads(answer)
-        if found is None:
+        reply: dict[str, Any] | None = json.loads(answer)
+        if reply is None:
             raise RefusalError(400, f"the space took more memory or time to check than it may; {_ELSEWHERE}")
-        if "reason" in found:
-            raise RefusalError(found["status"], found["reason"])
-        return found["answer"]
+        if "reason" in reply:
+            raise RefusalError(reply["status"], reply["reason"])
+        return reply["answer"]
 
     @contextlib.contextmanager
     def _turn(self, person: str) -> Generator[None]:

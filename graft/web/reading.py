@@ -49,14 +49,14 @@ def find_study(study: StudyName, reader: OpenReader, request: Request) -> StudyR
     page asks for `/live` whenever something changes, which is part of that look.
     """
     try:
-        found = reader.study(study)
+        stored = reader.study(study)
     except StudyError as error:
         raise RefusalError(404, str(error)) from None
     path = request.url.path
     shows_nothing = path.endswith(("/live", "/workers")) or path == f"/api/studies/{study}"
     if request.method == "GET" and not shows_nothing:
-        record_page(reader, request, found)
-    return found
+        record_page(reader, request, stored)
+    return stored
 
 
 def record_page(reader: Reader, request: Request, study: StudyReader) -> None:

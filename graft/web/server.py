@@ -47,8 +47,8 @@ def plan_settings(settings: Settings, host: str) -> Settings:
     if needs_token and not any(token.revoked_at is None for token in read_tokens(settings.database)):
         reason = f"--host {host}: other machines reach it" if beyond else "--tokens"
         raise AddressError(f"{reason}, so it needs a token; make one: search token make NAME --role read")
-    own = LOOPBACK_NAMES | ({host} if host not in ("0.0.0.0", "::") else set())
-    names = frozenset(name.lower() for name in own | settings.hosts)
+    hosts = LOOPBACK_NAMES | ({host} if host not in ("0.0.0.0", "::") else set())
+    names = frozenset(name.lower() for name in hosts | settings.hosts)
     return replace(settings, hosts=names, needs_token=needs_token)
 
 

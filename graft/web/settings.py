@@ -44,7 +44,7 @@ class Quotas:
     @classmethod
     def parse(cls, settings: Iterable[str]) -> Quotas:
         """Return the quotas of `trials=500` and the like; raises AddressError for what is none."""
-        known = {one.name for one in fields(cls)}
+        known = {quota.name for quota in fields(cls)}
         values: dict[str, float] = {}
         for setting in settings:
             name, _, number = setting.partition("=")
@@ -65,7 +65,7 @@ class Quotas:
 
     def describe(self) -> str:
         """Return all of them in a line."""
-        return ", ".join(f"{one.name} {getattr(self, one.name):,.15g}" for one in fields(self))
+        return ", ".join(f"{quota.name} {getattr(self, quota.name):,.15g}" for quota in fields(self))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,13 +90,13 @@ def advise_space(submitted: Submitted, database: str, pilot: int | None) -> dict
             request = _to_request(new_study(planned.name, planned))
             return {"rows": [], "lines": [], "request": request}
         with open_reader(database) as reader:
-            found = advise(reader, space, space.name if submitted.name is None else submitted.name)
-    return {"rows": [one.to_row() for one in found], "lines": [*map(str, found)], "request": None}
+            advices = advise(reader, space, space.name if submitted.name is None else submitted.name)
+    return {"rows": [advice.to_row() for advice in advices], "lines": [*map(str, advices)], "request": None}
 
 
 def describe_family(family: str) -> list[dict[str, Any]]:
     """Return the fields of Graft's own plug-ins of a family, as `search list FAMILY` has them."""
-    return [one._asdict() for one in describe_plugins(family_of(family))]
+    return [field._asdict() for field in describe_plugins(family_of(family))]
 
 
 def _to_request(study: NewStudy) -> dict[str, Any]:
@@ -166,9 +166,9 @@ def describe(error: BaseException) -> tuple[int, str]:
         return error.status, error.reason
     if isinstance(error, GraftError):
         return 403 if isinstance(error, QuotaError) else 400, str(error)
-    told = describe_shortage(error) or explain(error)
+    reason = describe_shortage(error) or explain(error)
     unread = SpaceError(f"{_ORIGIN} cannot be read: {type(error).__name__}: {error}")
-    return 400, str(told or unread)
+    return 400, str(reason or unread)
 
 
 def hide_folders(reason: str) -> str:

@@ -95,7 +95,7 @@ def assess_prior(space: Space, trials: pl.DataFrame) -> PriorUse | None:
         _read_warm(space, sampler) if isinstance(sampler, Warm) else _read_learned(space, ended)
     )
     numbers, draws = ended["number"].to_list(), [json.loads(text) for text in ended["draws"]]
-    names = np.array([origin_of(number, own) for number, own in zip(numbers, draws, strict=True)])
+    names = np.array([origin_of(number, point) for number, point in zip(numbers, draws, strict=True)])
     best = int(np.argmin(costs))
     free = names == UNRESTRICTED
     return PriorUse(
@@ -133,12 +133,12 @@ def _read_learned(space: Space, ended: pl.DataFrame) -> tuple[list[str], OriginO
     first = f"The prior was learnt from {count}; it chose at most {settings.most_unjudged} trials before it was judged."
     if trust is None:
         return [first, "Too few trials have ended to judge it."], origin_of, None
-    judged = f"Its ranks of the trials correlate with the real ones by {trust[0]:.2f}"
-    own = f"those of the search's own model by {trust[1]:.2f} (out of bag; both shrunk for few trials)"
+    ranks = f"Its ranks of the trials correlate with the real ones by {trust[0]:.2f}"
+    model = f"those of the search's own model by {trust[1]:.2f} (out of bag; both shrunk for few trials)"
     weights = "their squares are the weights" if max(trust) > 0 else "with neither above 0 all trials are random"
     if not strategy.counts_prior and trust[1] > 0:
         weights = "after so many trials that model alone counts"
-    return [first, f"{judged}, {own}: {weights}."], origin_of, None
+    return [first, f"{ranks}, {model}: {weights}."], origin_of, None
 
 
 def _read_warm(space: Space, sampler: Warm) -> tuple[list[str], OriginOf, str | None]:
@@ -155,20 +155,20 @@ def _read_warm(space: Space, sampler: Warm) -> tuple[list[str], OriginOf, str | 
 def _summarise(names: NDArray[np.str_], costs: Numbers, sign: float) -> list[Origin]:
     ranks = pl.Series(costs).rank().to_numpy()
     is_winner = mark_best_tenth(costs)
-    found: list[Origin] = []
+    origins: list[Origin] = []
     for name in dict.fromkeys(names.tolist()):
-        own = names == name
-        least = float(costs[own].min())
-        found.append(
+        mask = names == name
+        least = float(costs[mask].min())
+        origins.append(
             Origin(
                 name=name,
-                trials=int(own.sum()),
+                trials=int(mask.sum()),
                 best=sign * least if least < inf else None,
-                median_rank=float(np.median(ranks[own])),
-                winners=int(is_winner[own].sum()),
+                median_rank=float(np.median(ranks[mask])),
+                winners=int(is_winner[mask].sum()),
             )
         )
-    return found
+    return origins
 
 
 def compare_origins(proposed: Numbers, free: Numbers) -> tuple[float, float, float] | None:
@@ -181,19 +181,19 @@ def compare_origins(proposed: Numbers, free: Numbers) -> tuple[float, float, flo
     """
     if min(len(proposed), len(free)) < _FEWEST_COMPARED:
         return None
-    found = probability_of_improvement([proposed], [free])
+    probability = probability_of_improvement([proposed], [free])
     size, product = (len(proposed) + len(free)) / 2 - 1, len(proposed) * len(free)
     z = float(ndtri((1 + CONFIDENCE) / 2))
 
     def excess(truth: float) -> float:
         spread = (1 - truth) / (2 - truth) + truth / (1 + truth)
         variance = truth * (1 - truth) * (1 + size * spread) / product
-        return abs(found - truth) - z * sqrt(variance)
+        return abs(probability - truth) - z * sqrt(variance)
 
     # At the estimates 0 and 1 the variance is 0, too: the other end's root is a little further in.
-    low: Any = brentq(excess, 0.0, min(found, 1 - 1e-9)) if found > 0 else 0.0
-    high: Any = brentq(excess, max(found, 1e-9), 1.0) if found < 1 else 1.0
-    return found, float(low), float(high)
+    low: Any = brentq(excess, 0.0, min(probability, 1 - 1e-9)) if probability > 0 else 0.0
+    high: Any = brentq(excess, max(probability, 1e-9), 1.0) if probability < 1 else 1.0
+    return probability, float(low), float(high)
 
 
 def estimate_cold_cost(free: Numbers, best: float) -> ColdCost | str:

@@ -60,7 +60,9 @@ class Setting(NamedTuple):
     def describe(self) -> str:
         """Return `add (digits 3), model transformer, minimize loss/raw (last), 640 steps`."""
         task: Mapping[str, Any] = json.loads(self.task)
-        texts = {name: json.dumps(one) if isinstance(one, dict | list) else str(one) for name, one in task.items()}
+        texts = {
+            name: json.dumps(value) if isinstance(value, dict | list) else str(value) for name, value in task.items()
+        }
         fields = ", ".join(f"{name} {text}" for name, text in texts.items() if name != "name")
         words = f"{task['name']} ({fields})" if fields else str(task["name"])
         return f"{words}, model {self.model}, {self.direction} {self.objective} ({self.at}), {self.steps:,} steps"
@@ -166,28 +168,28 @@ def advise_task(
 ) -> TaskAdvice:
     """Return the advice; `difference` of two arms, in the objective's unit, sets the seeds."""
     by_setting: dict[Setting, list[Evidence]] = {}
-    for one in evidence:
-        by_setting.setdefault(one.setting, []).append(one)
-    settings = [_advise_setting(one, own, difference, counts) for one, own in by_setting.items()]
-    settings.sort(key=lambda one: -one.trials)
+    for sample in evidence:
+        by_setting.setdefault(sample.setting, []).append(sample)
+    settings = [_advise_setting(setting, samples, difference, counts) for setting, samples in by_setting.items()]
+    settings.sort(key=lambda advice: -advice.trials)
     return TaskAdvice(settings=settings, knobs=find_ranges(evidence))
 
 
 def _advise_setting(
     setting: Setting, evidence: Sequence[Evidence], difference: float | None, counts: Sequence[int]
 ) -> SettingAdvice:
-    costs = np.concatenate([one.costs for one in evidence])
-    random = [one.costs for one in evidence if one.is_random]
+    costs = np.concatenate([sample.costs for sample in evidence])
+    random = [sample.costs for sample in evidence if sample.is_random]
     noise = estimate_noise(evidence)
     seeds: list[tuple[float, int]] = []
     if noise is not None and noise.spread > 0:
         wanted = [difference] if difference else [multiple * noise.spread for multiple in MULTIPLES]
         # Arms are taken for independent: what two trials share by their seed is not known here.
-        seeds = [(one, count_seeds(sqrt(2) * noise.spread, one, SURE)) for one in wanted]
+        seeds = [(effect, count_seeds(sqrt(2) * noise.spread, effect, SURE)) for effect in wanted]
     drawn = np.concatenate(random) if random else np.empty(0)
     return SettingAdvice(
         setting=setting,
-        studies=[one.study for one in evidence],
+        studies=[sample.study for sample in evidence],
         trials=len(costs),
         diverged=int(np.isinf(costs).sum()),
         random=len(drawn),
@@ -200,8 +202,8 @@ def _advise_setting(
 def estimate_noise(evidence: Sequence[Evidence]) -> Noise | None:
     """Return the spread over seeds of configurations that were trained from two seeds or more."""
     squares, freedom, configurations, count = 0.0, 0, 0, 0
-    for one in evidence:
-        known = one.trials.filter(pl.col("objective").is_finite())
+    for sample in evidence:
+        known = sample.trials.filter(pl.col("objective").is_finite())
         known = known.unique(["config", "seed"], maintain_order=True)
         squares_of = (pl.col("objective") - pl.col("objective").mean()).pow(2).sum()
         groups = known.group_by("config").agg(pl.len(), squares=squares_of)
@@ -228,7 +230,7 @@ def predict_best(costs: Numbers, sign: float, counts: Sequence[int]) -> list[Bes
     """
     ordered, n = np.sort(costs), len(costs)
     means = iter(expected_best(costs, [count for count in counts if count <= n]).tolist())
-    found: list[Best] = []
+    predictions: list[Best] = []
     for count in counts:
         old = n - np.arange(n)
         # P(the best of `count` is worse than the j-th best), j = 1 ... n
@@ -239,8 +241,8 @@ def predict_best(costs: Numbers, sign: float, counts: Sequence[int]) -> list[Bes
         better, worst = (sign * end if isfinite(end) else None for end in ends)
         mean = next(means) if count <= n else inf
         expected = sign * mean if isfinite(mean) else None
-        found.append(Best(trials=count, expected=expected, better=better, worse=worst))
-    return found
+        predictions.append(Best(trials=count, expected=expected, better=better, worse=worst))
+    return predictions
 
 
 def find_ranges(evidence: Sequence[Evidence]) -> list[Knob]:
@@ -252,23 +254,25 @@ def find_ranges(evidence: Sequence[Evidence]) -> list[Knob]:
     have each option (chi-squared, over random choices of as many winners). Only random trials are
     tested; without any, others give ranges alone.
     """
-    enough = [one for one in evidence if one.trials.height >= FEWEST]
-    random = [one for one in enough if one.is_random]
+    enough = [sample for sample in evidence if sample.trials.height >= FEWEST]
+    random = [sample for sample in enough if sample.is_random]
     columns: dict[str, list[_Column]] = {}
-    for one in random or enough:
-        rows: list[Mapping[str, Any]] = [json.loads(text) for text in one.trials["params"]]
-        winners = mark_best_tenth(one.costs)
+    for sample in random or enough:
+        rows: list[Mapping[str, Any]] = [json.loads(text) for text in sample.trials["params"]]
+        winners = mark_best_tenth(sample.costs)
         for path in dict.fromkeys(path for row in rows for path in row):
             has = np.array([row.get(path) is not None for row in rows])
             values = [row[path] for row in rows if row.get(path) is not None]
             if len(set(map(str, values))) > 1:
                 column = _Column(path=path, values=values, is_winner=winners[has])
                 columns.setdefault(path, []).append(column)
-    kept = {path: own for path, own in columns.items() if sum(one.is_winner.sum() for one in own) >= FEWEST_WINNERS}
-    p = [_test(own) if random else math.nan for own in kept.values()]
+    kept = {
+        path: parts for path, parts in columns.items() if sum(part.is_winner.sum() for part in parts) >= FEWEST_WINNERS
+    }
+    p = [_test(parts) if random else math.nan for parts in kept.values()]
     adjusted = adjust_p(np.array(p)).tolist() if random else p
     adjusted = [None if math.isnan(q) else q for q in adjusted]
-    knobs = [_describe(own, q) for own, q in zip(kept.values(), adjusted, strict=True)]
+    knobs = [_describe(parts, q) for parts, q in zip(kept.values(), adjusted, strict=True)]
     return sorted(knobs, key=lambda knob: (knob.q is None, knob.q, knob.path))
 
 
@@ -280,7 +284,7 @@ class _Column:
 
     @property
     def is_number(self) -> bool:
-        return all(isinstance(one, int | float) and not isinstance(one, bool) for one in self.values)
+        return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
 
 
 def _test(columns: Sequence[_Column]) -> float:
@@ -308,8 +312,8 @@ def _test(columns: Sequence[_Column]) -> float:
         seen += np.bincount(texts[column.is_winner], minlength=len(options))
         expected += winners * counts / len(texts)
         drawn += rng.multivariate_hypergeometric(counts, winners, _RESAMPLES)
-    own, others = (((one - expected) ** 2 / expected).sum(axis=-1) for one in (seen, drawn))
-    return float((1 + (others >= own - 1e-9).sum()) / (1 + _RESAMPLES))
+    statistic, others = (((wins - expected) ** 2 / expected).sum(axis=-1) for wins in (seen, drawn))
+    return float((1 + (others >= statistic - 1e-9).sum()) / (1 + _RESAMPLES))
 
 
 def _describe(columns: Sequence[_Column], q: float | None) -> Knob:

@@ -105,22 +105,22 @@ def gains(matrices: Iterable[Matrix], task: str | None) -> Mapping[str, Gain]:
     if not cells:
         return {}
     known = pl.concat(cells).filter(pl.col("target") == task).drop_nulls("gain")
-    found: dict[str, Gain] = {}
-    for (source,), own in known.group_by("source"):
-        counts = own.group_by("unit").len().sort(-pl.col("len").cast(pl.Int64), "unit")
+    by_source: dict[str, Gain] = {}
+    for (source,), rows in known.group_by("source"):
+        counts = rows.group_by("unit").len().sort(-pl.col("len").cast(pl.Int64), "unit")
         unit = counts["unit"][0]
-        alike = own.filter(pl.col("unit") == unit)
+        alike = rows.filter(pl.col("unit") == unit)
         sure = alike.drop_nulls(["low", "high"])
         if sure.is_empty():
             mean = float(np.mean(alike["gain"].to_numpy()))
-            found[str(source)] = Gain(unit=unit, mean=mean, low=None, high=None)
+            by_source[str(source)] = Gain(unit=unit, mean=mean, low=None, high=None)
             continue
         # Equal pairs have an interval of width 0.
         reach = np.maximum((sure["high"] - sure["low"]).to_numpy() / 2, 1e-12)
         weights = reach**-2 / np.sum(reach**-2)
         mean, margin = float(weights @ sure["gain"].to_numpy()), float(np.sum(reach**-2) ** -0.5)
-        found[str(source)] = Gain(unit=unit, mean=mean, low=mean - margin, high=mean + margin)
-    return found
+        by_source[str(source)] = Gain(unit=unit, mean=mean, low=mean - margin, high=mean + margin)
+    return by_source
 
 
 def task_of(space: Space) -> str | None:
@@ -137,8 +137,8 @@ def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, Gain]) 
     next to 0, or 0. Those of negative weight, which are sure to lose, are left out.
     """
     task = task_of(target)
-    sources = [source for one in earlier for source in _sources(target, one, task, gains)]
-    sources = sorted((one for one in sources if one.weight >= 0), key=lambda one: -one.weight)
+    sources = [source for study in earlier for source in _sources(target, study, task, gains)]
+    sources = sorted((source for source in sources if source.weight >= 0), key=lambda source: -source.weight)
     most = min(MOST_CANDIDATES, max(1, target.search.trials // 4))
     points = [point for source in sources for point in source.points]
     box: dict[str, tuple[float, float]] = {}
@@ -162,17 +162,17 @@ def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, Gain]) 
     )
 
 
-def _sources(target: Space, earlier: Earlier, own: str | None, gains: Mapping[str, Gain]) -> Iterator[_Source]:
+def _sources(target: Space, earlier: Earlier, target_task: str | None, gains: Mapping[str, Gain]) -> Iterator[_Source]:
     carries = match_draws(earlier.space, target)
     for (task,), rows in earlier.winners.group_by("task", maintain_order=True):
         points: list[Point] = []
         for draws in map(json.loads, rows["draws"]):
-            found = {name: carry(draws[name]) for name, carry in carries.items() if name in draws}
-            if point := {name: u for name, u in found.items() if u is not None}:
+            values = {name: carry(draws[name]) for name, carry in carries.items() if name in draws}
+            if point := {name: u for name, u in values.items() if u is not None}:
                 points.append(point)
         if points:
             gain = gains.get(str(task))
-            weight = math.inf if task == own else gain.sure if gain else 0.0
+            weight = math.inf if task == target_task else gain.sure if gain else 0.0
             yield _Source(study=earlier.name, weight=weight, points=points)
 
 
@@ -180,18 +180,18 @@ def _candidates(target: Space, sources: Sequence[_Source]) -> list[Point]:
     """Return the best point of each source, then the second best and so on, without near ones."""
     options = {draw.name: draw.choices or 0 for draw in target.own_draws}
 
-    def is_near(one: Point, other: Point) -> bool:
-        return one.keys() == other.keys() and all(
+    def is_near(candidate: Point, other: Point) -> bool:
+        return candidate.keys() == other.keys() and all(
             int(u * count) == int(other[name] * count) if (count := options[name]) else abs(u - other[name]) < _NEAR
-            for name, u in one.items()
+            for name, u in candidate.items()
         )
 
-    found: list[Point] = []
+    candidates: list[Point] = []
     for rank in zip_longest(*(source.points for source in sources)):
         for point in filter(None, rank):
-            if not any(is_near(point, other) for other in found):
-                found.append(point)
-    return found
+            if not any(is_near(point, other) for other in candidates):
+                candidates.append(point)
+    return candidates
 
 
 # -- a draw in two spaces ---------------------------------------------------------------------
@@ -204,14 +204,14 @@ def match_draws(source: Space, target: Space) -> Mapping[str, Carry]:
     ranges that differ, if a bound is not a plain number.
     """
     known = {draw.name: draw for draw in source.draws}
-    found: dict[str, Carry] = {}
+    carries: dict[str, Carry] = {}
     for draw in target.own_draws:
         twin = known.get(draw.name)
         is_same = twin and (twin.kind, twin.condition) == (draw.kind, draw.condition)
         section = draw.name.partition("#")[0].partition(".")[0]
         if twin and is_same and section != "task" and (carry := _carry(twin, draw)):
-            found[draw.name] = carry
-    return found
+            carries[draw.name] = carry
+    return carries
 
 
 def _carry(source: Draw, target: Draw) -> Carry | None:

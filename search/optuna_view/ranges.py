@@ -58,19 +58,19 @@ class Ranges:
 
     def split(self, params: Params) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
         """Return a trial's dimensions with their values, and its other params."""
-        own: dict[str, Scalar] = {}
+        dimensions: dict[str, Scalar] = {}
         others: dict[str, Scalar] = {}
         for path, value in params.items():
             known = self._distributions.get(path)
             is_number = known is not None and not isinstance(known, CategoricalDistribution)
             is_other = path in self._others or (isinstance(value, float) and not isfinite(value))
             is_other = is_other or (is_number and isinstance(value, str | bool))
-            (others if is_other else own)[path] = value
-        return own, others
+            (others if is_other else dimensions)[path] = value
+        return dimensions, others
 
     def cover(self, params: Iterable[Params]) -> bool:
         """Widen the distributions to hold these stored values; return True if one had to be."""
-        widened = [self._cover(path, value) for one in params for path, value in self.split(one)[0].items()]
+        widened = [self._cover(path, value) for values in params for path, value in self.split(values)[0].items()]
         return any(widened)
 
     def __getitem__(self, path: str) -> BaseDistribution:
@@ -136,8 +136,8 @@ def _sample(space: Space) -> tuple[dict[str, BaseDistribution], set[str]]:
     leaves = {row.path.rpartition(": ")[2] for row in space.rows if row.level is not Level.CONSTANT}
     dimensions = {
         path
-        for path, found in values.items()
-        if path in leaves or all(isinstance(value, str | bool) for value in found)
+        for path, samples in values.items()
+        if path in leaves or all(isinstance(value, str | bool) for value in samples)
     }
     # A path at which only choices are drawn has as many values as they have options together.
     options: dict[str, int] = {}

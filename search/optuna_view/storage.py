@@ -141,15 +141,15 @@ class ReadOnlyStorage(BaseStorage):
                 spaces = self._stored.read_spaces(row["name"])
                 memory = self._memories[row["id"]] = _Memory(row["space"], Ranges(spaces))
             reading = self._stored.read_trials(row["name"], memory.versions)
-            params = [json.loads(one["params"]) for one in reading.rows]
+            params = [json.loads(record["params"]) for record in reading.rows]
             if memory.ranges.cover(params) and memory.trials:
                 # A wider range is another distribution of the remembered trials, too.
                 reading = self._stored.read_trials(row["name"], {})
-                memory.ranges.cover(json.loads(one["params"]) for one in reading.rows)
-            for one in reading.rows:
-                seen = reading.validations.get(one["number"], {})
-                trial = show_trial(one, seen, memory.ranges, len(_directions(row)))
-                memory.trials[one["number"]] = trial
+                memory.ranges.cover(json.loads(record["params"]) for record in reading.rows)
+            for record in reading.rows:
+                seen = reading.validations.get(record["number"], {})
+                trial = show_trial(record, seen, memory.ranges, len(_directions(row)))
+                memory.trials[record["number"]] = trial
             memory.trials = {number: memory.trials[number] for number in reading.versions}
             memory.versions = reading.versions
             trials = [memory.trials[number] for number in sorted(memory.trials)]
@@ -203,6 +203,6 @@ def _name_objectives(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
     names = ("objective", "second_objective", "state", "trials", "seed", "note", "version", "space")
-    told = {name: row[name] for name in names if row[name] not in (None, "")}
+    attributes = {name: row[name] for name in names if row[name] not in (None, "")}
     tags = json.loads(row["tags"])
-    return {**told, "tags": tags} if tags else told
+    return {**attributes, "tags": tags} if tags else attributes

@@ -52,13 +52,13 @@ def show_trial(
     NaN. A trial that finished without its objectives has failed for Optuna, whose complete trials
     have values.
     """
-    found = [row["objective"], row["second_objective"]][:objectives]
-    values = None if None in found else found
+    scores = [row["objective"], row["second_objective"]][:objectives]
+    values = None if None in scores else scores
     state = _STATES[row["state"]]
     if state is TrialState.COMPLETE and values is None:
         state = TrialState.FAIL
     started = row["started_at"] or row["created_at"]
-    own, others = ranges.split(json.loads(row["params"]))
+    params, others = ranges.split(json.loads(row["params"]))
     trial = ShownTrial(
         number=row["number"],
         trial_id=row["id"],
@@ -67,8 +67,8 @@ def show_trial(
         values=values if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
         datetime_start=None if state is TrialState.WAITING else _local(started),
         datetime_complete=_local(row["finished_at"] or started) if state.is_finished() else None,
-        params=own,
-        distributions={path: ranges[path] for path in own},
+        params=params,
+        distributions={path: ranges[path] for path in params},
         user_attrs={**{name: row[name] for name in _ATTRIBUTES if row[name] is not None}, **others},
         system_attrs={},
         intermediate_values={step: nan if value is None else value for step, value in validations.items()},

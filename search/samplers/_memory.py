@@ -75,7 +75,7 @@ def count_dominators(trials: Sequence[Observation]) -> NDArray[np.int64]:
     costs = np.array([trial.costs for trial in trials], dtype=np.float64)  # [trials, costs]
     # The sum of its excesses over its bounds; 0 if it is feasible.
     bounds = [trial.constraints.values() for trial in trials]
-    excess = np.array([sum(inf if one is None else max(one, 0.0) for one in own) for own in bounds])
+    excess = np.array([sum(inf if value is None else max(value, 0.0) for value in values) for values in bounds])
     ours, others = costs[:, None], costs[None]
     dominates = (ours <= others).all(-1) & (ours < others).any(-1)
     nearer, near = excess[:, None] < excess[None], excess[:, None] == excess[None]

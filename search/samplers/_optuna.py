@@ -129,8 +129,8 @@ class OptunaStrategy(Strategy):
             self._open.pop(outcome.number, None)
 
     def _remember(self, outcome: Outcome) -> None:
-        found = (outcome.objective, outcome.second_objective)[: len(self._signs)]
-        pairs = zip(self._signs, found, strict=True)
+        objectives = (outcome.objective, outcome.second_objective)[: len(self._signs)]
+        pairs = zip(self._signs, objectives, strict=True)
         costs = [None if value is None else sign * value for sign, value in pairs]
         constraints = outcome.constraints or {}
         worst = self._memory.worst, self._worst_excess
@@ -153,7 +153,9 @@ class OptunaStrategy(Strategy):
             else:
                 pairs = zip(seen.costs, worst, strict=True)
                 values = [bad if cost is None else cost for cost, bad in pairs]
-                excesses = {text: self._worst_excess if one is None else one for text, one in seen.constraints.items()}
+                excesses = {
+                    text: self._worst_excess if excess is None else excess for text, excess in seen.constraints.items()
+                }
                 complete = TrialState.COMPLETE
                 self._made[seen] = self._make_trial(seen.draws, complete, values, excesses)
         study.add_trials(self._made.values())

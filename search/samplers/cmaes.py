@@ -58,8 +58,8 @@ class CovarianceStrategy(Strategy):
         self._space = space
         self._population = population
         self._sign = space.search.objective.sign
-        own = [draw for draw in space.own_draws if draw.choices is None and draw.condition is None]
-        self._dimensions = {draw.name: index for index, draw in enumerate(own)}
+        draws = [draw for draw in space.own_draws if draw.choices is None and draw.condition is None]
+        self._dimensions = {draw.name: index for index, draw in enumerate(draws)}
         self._random = {draw.name: RandomPoints(space.search.seed, [draw]) for draw in space.draws}
         self._generation = 0
         self._asked: dict[int, int] = {}

@@ -308,7 +308,7 @@ class LearnedStrategy(Strategy):
     def _evolve(self, pool: _Pool, trust: float, own_trust: float, rng: np.random.Generator) -> Floats:
         """Return coordinates of configurations to which a few trees, drawn at random, predict a low cost."""
         count = len(self._draws)
-        prior, own = (
+        prior, own_trees = (
             [forest.estimators_[at].tree_ for at in rng.choice(_TREES, _SAMPLED_TREES, replace=False)] if weight else []
             for forest, weight in ((self._forest, trust), (self._own_forest, own_trust))
         )
@@ -317,8 +317,8 @@ class LearnedStrategy(Strategy):
             cost = np.zeros(len(genes))
             if prior:
                 cost += trust**2 * predict_mean(prior, genes[:, count:].astype(np.float32))
-            if own:
-                cost += own_trust**2 * predict_mean(own, _to_columns(genes[:, :count], self._draws))
+            if own_trees:
+                cost += own_trust**2 * predict_mean(own_trees, _to_columns(genes[:, :count], self._draws))
             return cost
 
         return evolve(pool.genes, self._parts[: pool.genes.shape[1]], predict, rng)[:, :count]

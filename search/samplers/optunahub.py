@@ -89,10 +89,10 @@ class OptunaHub(OptunaSampler):
     def _class(self) -> Any:
         module = self._import()
         members = inspect.getmembers(module, inspect.isclass)
-        own = [one for _, one in members if issubclass(one, BaseSampler)]
-        own = [one.__name__ for one in own if one.__module__ == module.__name__]
+        classes = [member for _, member in members if issubclass(member, BaseSampler)]
+        defined = [sampler.__name__ for sampler in classes if sampler.__module__ == module.__name__]
         # A package may keep its classes in files beside its first one, and list them.
-        names = getattr(module, "__all__", own)
+        names = getattr(module, "__all__", defined)
         known = [name for name in names if issubclass(getattr(module, name), BaseSampler)]
         if self.sampler and self.sampler not in known:
             raise self._error(no_such("sampler of the package", self.sampler, known))

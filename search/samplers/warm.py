@@ -141,7 +141,7 @@ class WarmStrategy(Strategy):
         self._box = Box(space, settings.ranges())
         self._floor = settings.floor if self._box.narrows else 1.0
         started = {outcome.number for outcome in outcomes}
-        open_ones = [Outcome.of_open(one) for one in self._candidates if one.number not in started]
+        open_ones = [Outcome.of_open(candidate) for candidate in self._candidates if candidate.number not in started]
         known = [*outcomes, *open_ones]
         self._whole = settings.sampler.begin(space, known)
         warped = warp(space, self._box.to_space)
@@ -204,13 +204,13 @@ class WarpedSpace(Space):
 
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
         """Return the trial at the warped coordinates, which carries the sampler's own."""
-        own: dict[str, float] = {}
+        draws: dict[str, float] = {}
 
         def coordinate(draw: Draw) -> float:
-            own[draw.name] = coordinate_of(draw)
-            return self.warping(number, draw.name, own[draw.name])
+            draws[draw.name] = coordinate_of(draw)
+            return self.warping(number, draw.name, draws[draw.name])
 
-        return replace(self.original.sample(number, coordinate), draws=own)
+        return replace(self.original.sample(number, coordinate), draws=draws)
 
 
 def warp(space: Space, warping: Warping) -> WarpedSpace:
@@ -244,12 +244,12 @@ class Box:
 
     def to_box(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Return the outcomes that lie in the box, with coordinates as the sampler sees them."""
-        found: list[Outcome] = []
+        inside: list[Outcome] = []
         for outcome in outcomes:
             draws = dict(outcome.draws)
-            own = [(name, *ends) for name, ends in self._ranges.items() if name in draws]
-            if all(low <= draws[name] <= high for name, low, high in own):
-                for name, low, high in own:
+            ranges = [(name, *ends) for name, ends in self._ranges.items() if name in draws]
+            if all(low <= draws[name] <= high for name, low, high in ranges):
+                for name, low, high in ranges:
                     draws[name] = min((draws[name] - low) / (high - low), _BELOW_ONE)
-                found.append(replace(outcome, draws=draws))
-        return found
+                inside.append(replace(outcome, draws=draws))
+        return inside

@@ -66,7 +66,7 @@ class Controller:
         first = study.queries.next_number()
         self._next_copy = max(self._planned, first)
         # Holes are numbers that the sampler was asked for and whose trials were never started.
-        holes = [range(one.start, min(one.stop, self._planned)) for one in study.queries.holes()]
+        holes = [range(hole.start, min(hole.stop, self._planned)) for hole in study.queries.holes()]
         self._queue = TrialQueue(strategy, [*holes, range(first, self._planned)])
         self._requeueing = Requeueing(study, self._ledger, self._queue)
         self._stopping = False
@@ -105,7 +105,7 @@ class Controller:
         # No sampler drew copies of a population. Without copies, later numbers are trials by hand.
         outcomes = [*ended, *opened]
         if any(monitor.makes_copies for monitor in monitors):
-            outcomes = [one for one in outcomes if one.number < space.search.trials]
+            outcomes = [outcome for outcome in outcomes if outcome.number < space.search.trials]
         strategy = begin(space, outcomes)
         groups = {outcome.number: outcome.group for outcome in ended}
         for monitor in monitors:
@@ -115,7 +115,7 @@ class Controller:
                 monitor.recall_copied(study.queries.copy_steps())
         controller = cls(space, strategy, monitors, study, clock, keep_checkpoints)
         # The trial that crashed alone comes last, when it is known what else there is to train.
-        for trial, known in sorted(queued, key=lambda one: one[0].number == crashed_alone):
+        for trial, known in sorted(queued, key=lambda pair: pair[0].number == crashed_alone):
             repeated = trial.number == crashed_alone and known.crashes >= QUARANTINED_AFTER + ALONE
             well = any(controller._ledger.ended[state] for state in TERMINAL - {"failed"})
             is_cause = repeated and (well or controller._requeueing.is_last(trial.number))
@@ -137,7 +137,7 @@ class Controller:
         results = self._ledger.record(current)
         self._ledger.close_and_prune(current, results)
         self._requeueing.forgive(self._ledger.save(offer))
-        self._requeueing.release(self._ledger.running.of(offer.worker) - {one.number for one in offer.holds})
+        self._requeueing.release(self._ledger.running.of(offer.worker) - {start.number for start in offer.holds})
         self._stopping = self._stopping or self._study.stop_requested()
         if not self._stopping:
             directives = self._assign(offer, current)
@@ -148,7 +148,7 @@ class Controller:
         else:
             self._requeueing.release(self._ledger.running.of(offer.worker))
             self._leases.dismiss(offer.worker)
-            directives = Directives(stop=tuple(one.number for one in offer.holds), done=True)
+            directives = Directives(stop=tuple(start.number for start in offer.holds), done=True)
         if offer.saved:
             self._tidy(self._leases.workers)
         self.sweep()
@@ -215,11 +215,11 @@ class Controller:
         copies = self._ledger.copies(reports, offer.worker, self._next_copy)
         holds, running = offer.holds, self._ledger.running
         # Lanes of trials to be stopped are free, too; beside a suspected trial none is filled.
-        stopped = sum(not running.has(one, offer.worker) for one in holds)
+        stopped = sum(not running.has(start, offer.worker) for start in holds)
         stopped = 0 if offer.structure is None else stopped
         is_suspected = self._requeueing.is_suspected(running.of(offer.worker))
         started = self._start(offer, 0 if is_suspected else offer.lanes + stopped, copies)
-        stop = tuple(one.number for one in holds if not running.has(one, offer.worker))
+        stop = tuple(start.number for start in holds if not running.has(start, offer.worker))
         waiting_per_running = self._queue.waiting / max(1, len(running))
         done = self._queue.empty and not self._ledger.running
         if done:
@@ -229,7 +229,7 @@ class Controller:
 
     def _start(self, offer: Offer, lanes: int, copies: Sequence[Copy]) -> tuple[Trial, ...]:
         """Start the copies in the lanes that they take over, and queued or new trials in others."""
-        beside = {one.trial.structure for one in self._ledger.running.all()} if offer.is_beside else ()
+        beside = {running.trial.structure for running in self._ledger.running.all()} if offer.is_beside else ()
         filling = self._queue.take(offer.structure, lanes, offer.common, beside)
         if not filling and not self._ledger.running and offer.structure is None and offer.lanes:
             filling = self._queue.take_quarantined()

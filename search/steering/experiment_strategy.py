@@ -42,8 +42,8 @@ class ExperimentStrategy(Strategy):
             if isinstance(part, Tried):
                 key = part.arm, part.configuration
                 self._draws[key] = outcome.draws
-                own = replace(outcome, number=part.configuration, objective=None, state="queued")
-                open_ones[key] = own
+                queued = replace(outcome, number=part.configuration, objective=None, state="queued")
+                open_ones[key] = queued
         complete = self._note(outcome for outcome in outcomes if outcome.state != "queued")
         known = open_ones | {(arm, outcome.number): outcome for arm, outcome in complete}
         self._searches = [
@@ -72,18 +72,18 @@ class ExperimentStrategy(Strategy):
             if isinstance(part, Confirmed):
                 # Ranked are only configurations with an objective of every seed, best mean first.
                 objectives = self._objectives.items()
-                own = {one: found for (arm, one), found in objectives if arm == part.arm}
-                ranked = list(rank_by_mean(own, self._space.seeds, sign))
+                tried = {configuration: scores for (arm, configuration), scores in objectives if arm == part.arm}
+                ranked = list(rank_by_mean(tried, self._space.seeds, sign))
                 if part.rank >= len(ranked):
                     continue
                 key = part.arm, ranked[part.rank]
             else:
                 key = part.arm, part.configuration
             if key not in self._draws:
-                found = self._searches[part.arm].ask(range(key[1], key[1] + 1))
-                if not found:
+                drawn = self._searches[part.arm].ask(range(key[1], key[1] + 1))
+                if not drawn:
                     continue
-                self._draws[key] = found[0].draws
+                self._draws[key] = drawn[0].draws
             trials.append(self._space.resolve(number, self._draws[key]))
         return trials
 
@@ -91,8 +91,8 @@ class ExperimentStrategy(Strategy):
         by_arm: defaultdict[int, list[Outcome]] = defaultdict(list)
         for arm, outcome in self._note(outcomes):
             by_arm[arm].append(outcome)
-        for arm, own in by_arm.items():
-            self._searches[arm].tell(own)
+        for arm, complete in by_arm.items():
+            self._searches[arm].tell(complete)
 
     def _note(self, outcomes: Iterable[Outcome]) -> list[tuple[int, Outcome]]:
         """Remember outcomes; return arm and outcome, numbered in its arm, of each complete one."""
@@ -107,6 +107,6 @@ class ExperimentStrategy(Strategy):
             if len(objectives) == self._space.seeds:
                 mean = mean_objective(objectives)
                 state: State = "diverged" if mean is None else "finished"
-                own = replace(outcome, number=part.configuration, objective=mean, state=state)
-                complete.append((part.arm, own))
+                combined = replace(outcome, number=part.configuration, objective=mean, state=state)
+                complete.append((part.arm, combined))
         return complete

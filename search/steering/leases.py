@@ -60,12 +60,12 @@ class Leases:
     @property
     def steps(self) -> int:
         """Optimizer steps of all lanes so far."""
-        return sum(one.steps for one in [*self._workers.values()])
+        return sum(worker.steps for worker in [*self._workers.values()])
 
     @property
     def room(self) -> int:
         """Model-steps that the workers would have made if no lane had been free."""
-        return sum(one.room for one in [*self._workers.values()])
+        return sum(worker.room for worker in [*self._workers.values()])
 
     @property
     def workers(self) -> Collection[str]:
@@ -113,7 +113,7 @@ class Leases:
             for worker in self._workers.values():
                 worker.last_seen = now
         gone = self._lost | self._dismissed
-        alive = {name: one for name, one in self._workers.items() if name not in gone}
+        alive = {name: worker for name, worker in self._workers.items() if name not in gone}
         seen = [worker.status(now) for worker in alive.values()]
         expired = self._study.renew_leases(seen, LEASE_SECONDS)
         self._swept = self._clock()

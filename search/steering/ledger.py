@@ -76,8 +76,8 @@ class Ledger:
         current: list[Report] = []
         ended: set[int] = set()
         for report in reports:
-            one = TrialStart(report.number, report.fence)
-            if not self.running.has(one, worker) or report.number in ended:
+            start = TrialStart(report.number, report.fence)
+            if not self.running.has(start, worker) or report.number in ended:
                 continue
             current.append(report)
             if report.state != "running":
@@ -175,8 +175,8 @@ class Ledger:
         """Return unwritten copies that take lanes of the worker's pack, numbered from `first`."""
         if not reports:
             return ()
-        own = {number: self.running[number] for number in self.running.of(worker)}
-        pack = {number: (running.trial, running.step) for number, running in own.items()}
+        trials = {number: self.running[number] for number in self.running.of(worker)}
+        pack = {number: (running.trial, running.step) for number, running in trials.items()}
         reported = {report.number for report in reports} & pack.keys()
         # At most one policy makes copies (`check_together`), so that numbers never collide.
         return [copy for monitor in self._monitors for copy in monitor.copies(self._space, pack, reported, first)]
@@ -198,9 +198,9 @@ class Ledger:
     def save(self, offer: Offer) -> list[Checkpoint]:
         """Write the worker's checkpoints, after its reports; return those of current starts."""
         saved = [
-            one._replace(controller_state=self._state_of(one.number))
-            for one in offer.saved
-            if self.running.has(TrialStart(one.number, one.fence), offer.worker)
+            checkpoint._replace(controller_state=self._state_of(checkpoint.number))
+            for checkpoint in offer.saved
+            if self.running.has(TrialStart(checkpoint.number, checkpoint.fence), offer.worker)
         ]
         if saved:
             self._study.record((), (), saved)
@@ -209,7 +209,7 @@ class Ledger:
     def restore(self, trials: Sequence[Trial]) -> None:
         """Give trials and policies the state that they had at the trials' furthest checkpoints."""
         for trial in trials:
-            known = max(trial.checkpoints, key=lambda one: one.step).controller_state
+            known = max(trial.checkpoints, key=lambda checkpoint: checkpoint.step).controller_state
             assert known, "it was written with every checkpoint"
             running = self.running[trial.number]
             running.step = running.first_step = trial.checkpoint_step

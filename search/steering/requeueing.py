@@ -118,11 +118,11 @@ class Requeueing:
 
     def forgive(self, saved: Sequence[Checkpoint]) -> None:
         """Clear the trials that got further than ever before: they crashed no worker."""
-        for one in saved:
-            running = self._ledger.running[one.number]
-            if one.step > running.trial.checkpoint_step:
+        for checkpoint in saved:
+            running = self._ledger.running[checkpoint.number]
+            if checkpoint.step > running.trial.checkpoint_step:
                 running.crashes = 0
-                self._alone.pop(one.number, None)
+                self._alone.pop(checkpoint.number, None)
 
     def is_suspected(self, numbers: Collection[int]) -> bool:
         """Return True if one of these running trials must train alone."""
@@ -130,7 +130,7 @@ class Requeueing:
 
     def _requeue(self, numbers: Collection[int], queued: Sequence[QueuedTrial], *, is_cause: bool) -> None:
         """Move trials that are written as queued from the running ones to the queue."""
-        known = {one.number: one for one in queued}
+        known = {entry.number: entry for entry in queued}
         for number in sorted(numbers):
             trial = self._ledger.remove(number).trial
             self.route(trial, known.get(number, QueuedTrial(number)), is_cause=is_cause)

@@ -56,10 +56,10 @@ class RunningTrials:
         """Return the trials that a worker has."""
         return frozenset(self._by_worker.get(worker, ()))
 
-    def has(self, one: TrialStart, worker: str) -> bool:
+    def has(self, start: TrialStart, worker: str) -> bool:
         """Return True if the worker has this very start of the trial, not an older one."""
-        running = self._running.get(one.number)
-        return running is not None and running.worker == worker and running.trial.fence == one.fence
+        running = self._running.get(start.number)
+        return running is not None and running.worker == worker and running.trial.fence == start.fence
 
     def starts(self, numbers: Collection[int]) -> list[TrialStart]:
         """Return these trials with their fences, in order of number."""

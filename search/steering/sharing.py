@@ -75,50 +75,50 @@ def share_lanes(demands: Sequence[Demand], lanes: int, owner_lanes: int | None =
     has the most, or no lane is left; the others rise on.
     """
     left = Fraction(lanes)
-    owners = {one.owner: Fraction(lanes if owner_lanes is None else owner_lanes) for one in demands}
+    owners = {demand.owner: Fraction(lanes if owner_lanes is None else owner_lanes) for demand in demands}
     shares: dict[int, Share] = {}
-    for priority in sorted({one.priority for one in demands}, reverse=True):
-        members = [_Filling(demand=one) for one in demands if one.priority == priority]
+    for priority in sorted({demand.priority for demand in demands}, reverse=True):
+        members = [_Filling(demand=demand) for demand in demands if demand.priority == priority]
         is_first = left == lanes
         _fill(members, left, owners)
-        for one in members:
-            left -= one.lanes
-            owners[one.demand.owner] -= one.lanes
-            limit: Limit = one.limit or "lanes"
-            if limit == "lanes" and not is_first and not one.lanes:
+        for member in members:
+            left -= member.lanes
+            owners[member.demand.owner] -= member.lanes
+            limit: Limit = member.limit or "lanes"
+            if limit == "lanes" and not is_first and not member.lanes:
                 limit = "priority"
-            shares[one.demand.study] = Share(lanes=float(one.lanes), limit=limit)
+            shares[member.demand.study] = Share(lanes=float(member.lanes), limit=limit)
     return shares
 
 
 def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]) -> None:
     """Raise the lanes of a class until all are at a limit; each round takes at least one there."""
     for _ in range(len(members) + 1):
-        taken = _sum(one.lanes for one in members)
-        for one in members:
-            if one.limit is not None:
+        taken = _sum(member.lanes for member in members)
+        for member in members:
+            if member.limit is not None:
                 continue
-            owner = one.demand.owner
+            owner = member.demand.owner
             had = _sum(other.lanes for other in members if other.demand.owner == owner)
-            if one.lanes >= one.cap:
-                one.limit = "asks" if one.cap == max(0, one.demand.asks) else "max_lanes"
+            if member.lanes >= member.cap:
+                member.limit = "asks" if member.cap == max(0, member.demand.asks) else "max_lanes"
             elif taken >= lanes:
-                one.limit = "lanes"
+                member.limit = "lanes"
             elif had >= owners[owner]:
-                one.limit = "owner"
-        rising = [one for one in members if one.limit is None]
+                member.limit = "owner"
+        rising = [member for member in members if member.limit is None]
         if not rising:
             return
-        room = [(one.cap - one.lanes) / one.weight for one in rising]
-        weight = _sum(one.weight for one in rising)
+        room = [(member.cap - member.lanes) / member.weight for member in rising]
+        weight = _sum(member.weight for member in rising)
         room.append((lanes - taken) / weight)
-        for owner in {one.demand.owner for one in rising}:
-            had = _sum(one.lanes for one in members if one.demand.owner == owner)
-            weight = _sum(one.weight for one in rising if one.demand.owner == owner)
+        for owner in {member.demand.owner for member in rising}:
+            had = _sum(member.lanes for member in members if member.demand.owner == owner)
+            weight = _sum(member.weight for member in rising if member.demand.owner == owner)
             room.append((owners[owner] - had) / weight)
         rise = min(room)
-        for one in rising:
-            one.lanes += rise * one.weight
+        for member in rising:
+            member.lanes += rise * member.weight
     raise AssertionError("a round in which no study stopped")  # rather than to loop for ever
 
 

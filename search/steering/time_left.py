@@ -64,14 +64,14 @@ def estimate_time_left(
     At a constant speed both numbers fall while steps run. When a trial ends, the least may rise, if
     it trained longer than those before it; the most may not.
     """
-    rates = sorted(one.seconds / one.steps for one in ended if one.steps > 0)
+    rates = sorted(trial.seconds / trial.steps for trial in ended if trial.steps > 0)
     if not rates or not running:
         return None
     fast, slow = rates[int(_TAIL * len(rates))], rates[-1 - int(_TAIL * len(rates))]
-    share = sum(one.steps for one in ended) / sum(one.planned for one in ended)
+    share = sum(trial.steps for trial in ended) / sum(trial.planned for trial in ended)
     lanes = len(running)
-    early = [max(share * one.steps * fast - one.seconds, 0.0) for one in running]
-    late = [max(one.steps * slow - one.seconds, 0.0) for one in running]
+    early = [max(share * trial.steps * fast - trial.seconds, 0.0) for trial in running]
+    late = [max(trial.steps * slow - trial.seconds, 0.0) for trial in running]
     if not waiting:
         return TimeLeft(max(early), max(late))
     shortest, longest = waiting_steps * share * fast, waiting_steps * slow
@@ -108,13 +108,13 @@ class Pace:
         started = [*self._started]
         if not started or (waiting and is_stage_one(started[-1].params)):
             return None
-        started = [one for one in started if not is_stage_one(one.params)] or started
+        started = [trial for trial in started if not is_stage_one(trial.params)] or started
         shown: Sequence[EndedTrial] = [*self._ended] or [
-            EndedTrial(steps, steps, one.reported - one.started)
-            for one in running
-            if (steps := one.step - one.first_step) > 0
+            EndedTrial(steps, steps, lane.reported - lane.started)
+            for lane in running
+            if (steps := lane.step - lane.first_step) > 0
         ]
-        opened = [OpenTrial(_planned_steps(one.trial) - one.first_step, now - one.started) for one in running]
+        opened = [OpenTrial(_planned_steps(lane.trial) - lane.first_step, now - lane.started) for lane in running]
         mean_steps = sum(map(_planned_steps, started)) / len(started)
         return estimate_time_left(shown, opened, waiting, mean_steps)
 

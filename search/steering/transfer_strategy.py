@@ -53,25 +53,25 @@ class TransferStrategy(Strategy):
         for number in numbers:
             stage = self._space.stage_of(number)
             if isinstance(stage, StageOne):
-                own = self._searches[stage.domain].ask(range(stage.number, stage.number + 1))
-                trials += [self._space.renumber(stage.domain, trial) for trial in own]
+                drawn = self._searches[stage.domain].ask(range(stage.number, stage.number + 1))
+                trials += [self._space.renumber(stage.domain, trial) for trial in drawn]
             elif stage.source is None:
                 trials.append(self._space.carry(number, None, ()))
             elif stage.source in self._best:
                 best = self._best[stage.source]
                 if stage.form != self._space.forms[0] and not best.splines:
                     continue  # it learned nothing that has forms, and would be the same trial again
-                found = self._space.resolve(best.number, best.draws)
+                winner = self._space.resolve(best.number, best.draws)
                 try:
-                    trials.append(self._space.carry(number, found, best.splines))
+                    trials.append(self._space.carry(number, winner, best.splines))
                 except GraftError:
                     continue  # the target cannot have this architecture: its cell stays empty
         return trials
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         self._note(outcomes)
-        for domain, own in self._by_domain(outcomes).items():
-            self._searches[domain].tell(own)
+        for domain, renumbered in self._by_domain(outcomes).items():
+            self._searches[domain].tell(renumbered)
 
     def _note(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:
@@ -89,10 +89,10 @@ class TransferStrategy(Strategy):
 
     def _by_domain(self, outcomes: Sequence[Outcome]) -> defaultdict[int, list[Outcome]]:
         """Return the outcomes of stage one, numbered as in the domain's own search."""
-        found: defaultdict[int, list[Outcome]] = defaultdict(list)
+        by_domain: defaultdict[int, list[Outcome]] = defaultdict(list)
         for outcome in outcomes:
             stage = self._space.stage_of(outcome.number)
             if isinstance(stage, StageOne):
-                own = replace(outcome, number=stage.number, group=stage.number)
-                found[stage.domain].append(own)
-        return found
+                renumbered = replace(outcome, number=stage.number, group=stage.number)
+                by_domain[stage.domain].append(renumbered)
+        return by_domain

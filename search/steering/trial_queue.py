@@ -166,7 +166,7 @@ class TrialQueue:
     def _next(self, beside: Collection[str] = ()) -> str | None:
         """Return the structure that an empty device should take, none of `beside`."""
         waiting = dict.fromkeys([*self._requeued.structures(), *self._ahead.structures()])
-        structures = [one for one in waiting if one not in beside]
+        structures = [structure for structure in waiting if structure not in beside]
         if self._strategy.in_order:
             return next(iter(structures), None)
         return max(structures, key=self._count, default=None)

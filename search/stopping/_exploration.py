@@ -55,5 +55,5 @@ def _move_all(space: Space, parent: Trial, number: int, start: int, moves: Draws
         return None
     same_length = child.config["training"]["steps"] == parent.config["training"]["steps"]
     # Padded or not.
-    same_sizes = all(child.params.get(one) == parent.params.get(one) for one in space.drawn_sizes)
+    same_sizes = all(child.params.get(path) == parent.params.get(path) for path in space.drawn_sizes)
     return child if child.structure == parent.structure and same_sizes and same_length else None

@@ -78,7 +78,7 @@ class MedianMonitor(Monitor):
                 del averages[next(iter(averages))]
             learned.append((report.number, report.step, curve.best))
         costs = {step: self._averages[step].values() for _, step, _ in learned if step >= self._steps}
-        medians = {step: median(own) for step, own in costs.items() if len(own) >= self._trials}
+        medians = {step: median(values) for step, values in costs.items() if len(values) >= self._trials}
         return {number for number, step, best in learned if best > medians.get(step, inf)}
 
     def forget(self, number: int) -> None:

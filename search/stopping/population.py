@@ -129,7 +129,7 @@ class PopulationMonitor(Monitor):
         A trial that is due stays so until a copy takes its lane.
         """
         known = self._members
-        ranked = sorted((one for one in running if one in known), key=lambda one: known[one].cost)
+        ranked = sorted((number for number in running if number in known), key=lambda number: known[number].cost)
         count = min(ceil(self._quantile * len(ranked)), len(ranked) // 2)
         parents = [number for number in ranked[:count] if number in standing]
         worst = ranked[len(ranked) - count :]

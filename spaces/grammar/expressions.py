@@ -141,7 +141,7 @@ class _Walker:
             return _apply(_FUNCTIONS[name], self._walk(arguments[0], context, depth))
         if name in _EXTREMES:
             _check_two(name, arguments)
-            return _apply(_EXTREMES[name], *(self._walk(one, context, depth) for one in arguments))
+            return _apply(_EXTREMES[name], *(self._walk(argument, context, depth) for argument in arguments))
         if name not in KINDS:
             raise LanguageError(no_such("function", name.replace(_REFERENCE, "$"), _CALLS))
         kind: DrawKind = name

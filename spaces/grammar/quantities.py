@@ -48,19 +48,19 @@ def _compile(expression: str, text: str) -> Quantity:
 
     def name(match: re.Match[str]) -> str:
         metric, variant, condition, path = match.group("metric", "variant", "condition", "path")
-        found = path or MetricName(metric, variant, condition or "")
-        return "$" + names.setdefault(found, f"q{len(names)}")
+        key = path or MetricName(metric, variant, condition or "")
+        return "$" + names.setdefault(key, f"q{len(names)}")
 
     renamed = _NAMED.sub(name, expression)
     if not names:
         raise LanguageError("it names no metric (tvd/raw) and no value of a trial (model.width)")
     declarations = Declarations(dict.fromkeys(names.values(), "trial"))
-    declarations.values.update({own: named_value(own, Level.TRIAL) for own in names.values()})
+    declarations.values.update({label: named_value(label, Level.TRIAL) for label in names.values()})
     try:
         context = Context(declarations=declarations, path="", block="trial")
         formula = compile_expression(renamed, context)
     except LanguageError as error:
-        known = {own: str(found) for found, own in names.items()}
+        known = {label: str(key) for key, label in names.items()}
         message = re.sub(r"\$(q\d+)", lambda match: known.get(match[1], match[0]), str(error))
         raise LanguageError(shorten(message, 200)) from None
     if declarations.draws:
@@ -74,7 +74,7 @@ def _compile(expression: str, text: str) -> Quantity:
 
     return Quantity(
         text=" ".join(text.split()),
-        metrics={own: found for found, own in names.items() if isinstance(found, MetricName)},
-        paths={own: found for found, own in names.items() if isinstance(found, str)},
+        metrics={label: key for key, label in names.items() if isinstance(key, MetricName)},
+        paths={label: key for key, label in names.items() if isinstance(key, str)},
         compute=compute,
     )

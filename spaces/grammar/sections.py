@@ -94,8 +94,8 @@ def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str,
 
 
 def _construct(node: Node, member: type, path: str, formulas: Mapping[str, Formula]) -> Formula:
-    varying = {key: one.evaluate for key, one in formulas.items() if one.level > Level.CONSTANT}
-    fixed = {key: evaluate_constant(one) for key, one in formulas.items() if key not in varying}
+    varying = {key: formula.evaluate for key, formula in formulas.items() if formula.level > Level.CONSTANT}
+    fixed = {key: evaluate_constant(formula) for key, formula in formulas.items() if key not in varying}
 
     def evaluate(scope: Scope) -> Any:
         values = {key: compute(scope) for key, compute in varying.items()}

@@ -99,7 +99,7 @@ def _read_literal(node: Node, rule: Rule, context: Context) -> Formula:
     draw = match_draw(node, ("choice",), context.path)
     if draw:
         options = draw[1]
-        return _read_choice(node, options, context, lambda one, here: _read_literal(one, rule, here))
+        return _read_choice(node, options, context, lambda option, here: _read_literal(option, rule, here))
     if isinstance(node.content, tuple | Mapping):
         raise node.error(context.path, f"{shorten(node.text)} must be {rule.describe()}")
     # A number stands as it was written; a text as a whole, where the node's own is cut for errors.
@@ -114,7 +114,7 @@ def _read_choice(
 ) -> Formula:
     texts = [option.text for option in options]
     draw = with_location(node, context, lambda: context.draw("choice", texts))
-    return choose_option(draw, [read(one, context.within(draw, one.text)) for one in options])
+    return choose_option(draw, [read(option, context.within(draw, option.text)) for option in options])
 
 
 def with_location(node: Node, context: Context, action: Callable[[], Any]) -> Any:

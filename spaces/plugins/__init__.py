@@ -56,9 +56,9 @@ def load(family: type[Family], name: str) -> type[Family]:
 
     Raises PluginError with the choices if there is none, and with file and line of a bad import.
     """
-    found = active.current().find(title(family), name)
-    if found:
-        return _only_class(family, import_member(*found), found[1].title)
+    match = active.current().find(title(family), name)
+    if match:
+        return _only_class(family, import_member(*match), match[1].title)
     if name not in _list_packaged(family):
         raise PluginError(unknown_member(family, name))
     module = f"{family.__module__}.{name}"
@@ -73,7 +73,7 @@ def unknown_member(family: type, name: str) -> str:
 
 @cache
 def _only_class(family: type[Family], module: ModuleType, where: str) -> type[Family]:
-    found = [
+    classes = [
         value
         for value in vars(module).values()
         if isinstance(value, type)
@@ -82,13 +82,13 @@ def _only_class(family: type[Family], module: ModuleType, where: str) -> type[Fa
         and not value.__name__.startswith("_")
         and ABC not in value.__bases__
     ]
-    if len(found) != 1:
-        problem = f"must define exactly one {title(family)}, but defines {len(found)}"
+    if len(classes) != 1:
+        problem = f"must define exactly one {title(family)}, but defines {len(classes)}"
         raise PluginError(f"{where} {problem}")
-    missing = getattr(found[0], "__abstractmethods__", ())
+    missing = getattr(classes[0], "__abstractmethods__", ())
     if missing:
-        raise PluginError(f"{where}: {found[0].__name__} must define {', '.join(sorted(missing))}")
-    return found[0]
+        raise PluginError(f"{where}: {classes[0].__name__} must define {', '.join(sorted(missing))}")
+    return classes[0]
 
 
 def examples(family: type) -> list[dict[str, Any]]:
@@ -97,11 +97,11 @@ def examples(family: type) -> list[dict[str, Any]]:
     A member that cannot be built from its defaults, or is large by default, or works in several
     ways, says so in its own file: `EXAMPLES: ClassVar[Examples] = ({"length": 5}, ...)`.
     """
-    found: list[dict[str, Any]] = []
+    configurations: list[dict[str, Any]] = []
     for name in names(family):
-        own: Examples = getattr(load(family, name), "EXAMPLES", ({},))
-        found += ({"name": name, **fields} for fields in own)
-    return found
+        variants: Examples = getattr(load(family, name), "EXAMPLES", ({},))
+        configurations += ({"name": name, **fields} for fields in variants)
+    return configurations
 
 
 def name_of(plugin: object) -> str:
@@ -129,9 +129,9 @@ def rules(member: type) -> Mapping[str, Rule]:
 @cache
 def required_fields(member: type) -> frozenset[str]:
     """Return the fields without a default."""
-    own = [field for field in dataclasses.fields(member) if "rule" in field.metadata]
-    required = [field for field in own if field.default is REQUIRED]
-    return frozenset(one.name for one in required if one.default_factory is dataclasses.MISSING)
+    fields = [field for field in dataclasses.fields(member) if "rule" in field.metadata]
+    required = [field for field in fields if field.default is REQUIRED]
+    return frozenset(field.name for field in required if field.default_factory is dataclasses.MISSING)
 
 
 def build(family: type[Family], config: Mapping[str, Any], path: str = "") -> Family:

@@ -126,8 +126,8 @@ class Outside:
 
     def __or__(self, other: Outside) -> Outside:
         """Return both; where names meet, the left one's count."""
-        known = {(one.family, one.name) for bundle in self.bundles for one in bundle.members}
-        more = [own for own in other.bundles if known.isdisjoint((m.family, m.name) for m in own.members)]
+        known = {(member.family, member.name) for bundle in self.bundles for member in bundle.members}
+        more = [bundle for bundle in other.bundles if known.isdisjoint((m.family, m.name) for m in bundle.members)]
         bundles, faults = (*self.bundles, *more), (*self.faults, *other.faults)
         return Outside(bundles=bundles, faults=faults, folder=self.folder, data=self.data)
 

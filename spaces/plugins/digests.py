@@ -91,7 +91,7 @@ class Data:
         if now is None:
             state = self.state.describe()
             return f"{name} ({self.path}) is not there any more, or cannot be read; it had {state}"
-        old, new = ({inner: one.digest for inner, one in data.files.items()} for data in (self, now))
+        old, new = ({inner: file.digest for inner, file in data.files.items()} for data in (self, now))
         different = sorted(inner for inner in {*old, *new} if old.get(inner) != new.get(inner))
         if not different:
             return f"{name} had {self.state.describe()}, now it has {now.state.describe()}"
@@ -145,19 +145,19 @@ def read_data(path: Path, selection: Selection = ALL_FILES) -> Data:
 
 def state_of(path: Path) -> FileState:
     """Return a file's digest, size and time; raises OSError if it cannot be read."""
-    found = path.stat()
-    parts = path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino
+    status = path.stat()
+    parts = path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino
     key = "\0".join(map(str, parts))
     known = _known.get(str(path))
     if known and known[0] == key:
         digest = known[1]
-    elif not _is_settled(found):
+    elif not _is_settled(status):
         digest = _read_digest(path)
     else:
-        is_large = found.st_size >= _LARGE
+        is_large = status.st_size >= _LARGE
         digest = remember(key, lambda: _read_digest(path)) if is_large else _read_digest(path)
         _known[str(path)] = key, digest
-    return FileState(digest, found.st_size, found.st_mtime_ns)
+    return FileState(digest, status.st_size, status.st_mtime_ns)
 
 
 def digest_of(content: bytes) -> str:
@@ -170,5 +170,5 @@ def _read_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
 
 
-def _is_settled(found: os.stat_result) -> bool:
-    return max(found.st_mtime_ns, found.st_ctime_ns) < time.time_ns() - _SETTLED
+def _is_settled(status: os.stat_result) -> bool:
+    return max(status.st_mtime_ns, status.st_ctime_ns) < time.time_ns() - _SETTLED

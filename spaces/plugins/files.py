@@ -93,12 +93,12 @@ def find_file(written: str, selection: Selection = ALL_FILES) -> FilePath:
         name = f"{written} ({', '.join(selection.ends)})"
         known = outside.data.get(name)
     if known is None:
-        place = find_place(written, outside.folder)
+        path = find_place(written, outside.folder)
         try:
-            known = read_data(place, selection)
+            known = read_data(path, selection)
         except OSError as error:
             why = error.strerror or error
-            raise PluginError(f"{written!r} must be a file or a folder: {place}: {why}") from error
+            raise PluginError(f"{written!r} must be a file or a folder: {path}: {why}") from error
         if outside.folder is not None:
             outside.data[name] = known
     return FilePath(written, str(place_now(name, known)), known.digest, known.selection)
@@ -128,10 +128,10 @@ def find_place(written: str, folder: Path | None) -> Path:
         return Path(sysconfig.get_paths()["stdlib"])
     if written.startswith(PACKAGE):
         name, _, inner = written.removeprefix(PACKAGE).partition("/")
-        found = find_spec(name)
-        if found is None or not found.submodule_search_locations:
+        spec = find_spec(name)
+        if spec is None or not spec.submodule_search_locations:
             raise PluginError(f"{written}: the package {name} is not installed")
-        return Path(found.submodule_search_locations[0]) / inner
+        return Path(spec.submodule_search_locations[0]) / inner
     path = Path(written).expanduser()
     beside = (folder or Path.cwd()) / path
     return beside if beside.exists() or path.is_absolute() or not path.exists() else path.absolute()
@@ -182,21 +182,21 @@ def list_changes(data: Mapping[str, Data]) -> Iterator[tuple[str, Data | None, s
 
 def sendable(data: Mapping[str, Data]) -> dict[str, Data]:
     """Return the files and folders that can be sent to another machine: all but installed ones."""
-    return {name: one for name, one in data.items() if one.path and not _is_installed(name)}
+    return {name: entry for name, entry in data.items() if entry.path and not _is_installed(name)}
 
 
 def with_contents(outside: Outside) -> Outside:
     """Return the same with its files' contents; PluginError if one is not the study's."""
     contents: dict[str, bytes] = {}
-    for name, one in sendable(outside.data).items():
-        for path, state in _list_files(one, Path(one.path)):
+    for name, entry in sendable(outside.data).items():
+        for path, state in _list_files(entry, Path(entry.path)):
             try:
                 content = path.read_bytes()
             except OSError as error:
-                raise PluginError(one.describe_change(name, None)) from error
+                raise PluginError(entry.describe_change(name, None)) from error
             if digest_of(content) != state.digest:
-                now = read_data(Path(one.path), one.selection)
-                raise PluginError(one.describe_change(name, now))
+                now = read_data(Path(entry.path), entry.selection)
+                raise PluginError(entry.describe_change(name, now))
             contents[state.digest] = content
     return replace(outside, contents=contents)
 
@@ -204,18 +204,18 @@ def with_contents(outside: Outside) -> Outside:
 def place_contents(outside: Outside) -> Outside:
     """Return the same with files that this machine lacks in the user's cache; raises OSError."""
     data = dict(outside.data)
-    for name, one in sendable(outside.data).items() if outside.contents else ():
+    for name, entry in sendable(outside.data).items() if outside.contents else ():
         with suppress(OSError, PluginError):
-            if read_data(Path(one.path), one.selection).digest == one.digest:
+            if read_data(Path(entry.path), entry.selection).digest == entry.digest:
                 continue
-        place = cache_folder() / "data" / one.digest / Path(one.path).name
-        for path, state in _list_files(one, place):
+        root = cache_folder() / "data" / entry.digest / Path(entry.path).name
+        for path, state in _list_files(entry, root):
             if not path.exists() or state_of(path).digest != state.digest:
                 write_aside(path, outside.contents[state.digest])
-        data[name] = replace(one, path=str(place))
+        data[name] = replace(entry, path=str(root))
     return replace(outside, data=data, contents={})
 
 
-def _list_files(data: Data, place: Path) -> list[tuple[Path, FileState]]:
-    """Return the files of `data` below `place`, with the states that they should have."""
-    return [(place / name, state) for name, state in data.files.items()] or [(place, data.state)]
+def _list_files(data: Data, root: Path) -> list[tuple[Path, FileState]]:
+    """Return the files of `data` below `root`, with the states that they should have."""
+    return [(root / name, state) for name, state in data.files.items()] or [(root, data.state)]

@@ -55,11 +55,11 @@ def _describe(error: BaseException) -> str:
 
 def _innermost(error: BaseException) -> str | None:
     """Return `file:line` of the last frame that is in a bundle's file."""
-    found = None
+    location = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
-            found = f"{frame.f_code.co_filename}:{line}"
-    return found
+            location = f"{frame.f_code.co_filename}:{line}"
+    return location
 
 
 class _Finder(MetaPathFinder):
@@ -133,5 +133,5 @@ class _LocalImport:
         if level or top not in self._local:
             return builtins.__import__(name, globals, locals, fromlist, level)
         name = f"{self._package}.{name}"
-        found = builtins.__import__(name, globals, locals, fromlist or ("__name__",), 0)
-        return found if fromlist else sys.modules[f"{self._package}.{top}"]
+        module = builtins.__import__(name, globals, locals, fromlist or ("__name__",), 0)
+        return module if fromlist else sys.modules[f"{self._package}.{top}"]

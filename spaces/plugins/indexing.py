@@ -66,8 +66,8 @@ class Indexer:
             self._bundles[key] = replace(bundle, is_installed=is_installed)
             return
         sources = {source.module: source for source in (*before.sources, *bundle.sources)}
-        known = {(one.family, one.name, one.module) for one in before.members}
-        more = [one for one in bundle.members if (one.family, one.name, one.module) not in known]
+        known = {(member.family, member.name, member.module) for member in before.members}
+        more = [member for member in bundle.members if (member.family, member.name, member.module) not in known]
         self._bundles[key] = replace(
             before,
             sources=tuple(sources.values()),
@@ -98,13 +98,13 @@ def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
     if entry.partition(".")[0] in OURS:
         raise PluginError(f"{where}: what Graft packages needs not be asked for")
     root = _root_of(entry, folder)
-    found = _find(root, entry) if root else None
-    if root is None or found is None:
+    file = _find(root, entry) if root else None
+    if root is None or file is None:
         hint = f"; write ./{entry} for the folder" if (folder / entry).is_dir() else ""
         raise PluginError(f"{where}: there is no such module here, and none is installed{hint}")
-    if found.name != "__init__.py":
+    if file.name != "__init__.py":
         return root, [entry]
-    return root, [f"{entry}.{name}" for name in _plugin_files(found.parent, origin)]
+    return root, [f"{entry}.{name}" for name in _plugin_files(file.parent, origin)]
 
 
 def _plugin_files(folder: Path, origin: str) -> list[str]:
@@ -146,10 +146,10 @@ def _find(root: Path, module: str) -> Path | None:
 def _foreign_folders() -> tuple[Path, ...]:
     """Return the folders that Python and installed packages lie in."""
     paths = sysconfig.get_paths()
-    own = [Path(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders = [Path(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
     # A virtual environment may see the packages of its own Python, or of the user's home, too.
-    others = [Path(one) for one in sys.path if Path(one).name in ("site-packages", "dist-packages")]
-    return tuple({path.resolve() for path in (*own, *others)})
+    others = [Path(folder) for folder in sys.path if Path(folder).name in ("site-packages", "dist-packages")]
+    return tuple({path.resolve() for path in (*folders, *others)})
 
 
 def _read(path: Path) -> tuple[str, ast.Module]:
@@ -204,24 +204,24 @@ class _Reader:
             problem = f"Python or Graft has a module {module!r} of its own; rename the file"
             raise PluginError(f"plug-in {shorten(repr(origin))}: {problem}")
         classes = [node for node in _read(path)[1].body if isinstance(node, ast.ClassDef)]
-        found: dict[str, ast.ClassDef] = {}
+        nodes: dict[str, ast.ClassDef] = {}
         for node in classes:
             if node.name.startswith("_"):
                 continue
             family = self._family_of(Place(module, node.name), frozenset())
             # A class that has ABC among its own bases is one that others derive from.
-            is_abstract = any(ast.unparse(one).rpartition(".")[2] == "ABC" for one in node.bases)
+            is_abstract = any(ast.unparse(base).rpartition(".")[2] == "ABC" for base in node.bases)
             if family is None or is_abstract:
                 continue
-            if family in found:
+            if family in nodes:
                 raise PluginError(
                     f"{path}:{node.lineno}: {node.name} is the second {family} of the file, after "
-                    f"{found[family].name} in line {found[family].lineno}; a file defines one plug-in of a family, "
+                    f"{nodes[family].name} in line {nodes[family].lineno}; a file defines one plug-in of a family, "
                     "which has the file's name (a class whose name starts with _ is none)"
                 )
-            found[family] = node
+            nodes[family] = node
         name = module.rpartition(".")[2]
-        for family, node in found.items():
+        for family, node in nodes.items():
             yield Member(family=family, name=name, module=module, line=node.lineno, origin=origin)
 
     def _family_of(self, place: Place, seen: frozenset[Place]) -> str | None:
@@ -234,8 +234,8 @@ class _Reader:
         for node in _read(path)[1].body:
             if isinstance(node, ast.ClassDef) and node.name == place.name:
                 bases = [self._place_of(base, place.module, path) for base in node.bases]
-                found = (self._family_of(base, seen | {place}) for base in bases if base)
-                return next((family for family in found if family), None)
+                families = (self._family_of(base, seen | {place}) for base in bases if base)
+                return next((family for family in families if family), None)
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     if (alias.asname or alias.name) == place.name:
@@ -268,16 +268,16 @@ class _Reader:
         top = module.partition(".")[0]
         if top in sys.stdlib_module_names:
             return None
-        own = None if top in OURS else _find(self._root, module)
-        if own:
-            return own
+        file = None if top in OURS else _find(self._root, module)
+        if file:
+            return file
         root = _root_of(module, self._root)
         path = _find(root, module) if root else None
         if path is None or beyond:
             return path
         # A folder of the user's on Python's path belongs to the plug-in as its own folder does.
-        found = path.resolve()
-        foreign = top in OURS or any(map(found.is_relative_to, _foreign_folders()))
+        target = path.resolve()
+        foreign = top in OURS or any(map(target.is_relative_to, _foreign_folders()))
         return None if foreign else path
 
     def _add(self, module: str) -> None:

@@ -36,7 +36,7 @@ def read_claims(root: Node) -> tuple[Claim, ...]:
     objective = search["objective"]
     listed = node.content if isinstance(node.content, tuple) else (node,)
     rest = {"seeds": seeds, "fresh": counts is not sections}
-    claims = tuple(_read_claim(one, objective, arms, rest) for one in listed)
+    claims = tuple(_read_claim(entry, objective, arms, rest) for entry in listed)
     if len({claim.correction for claim in claims}) > 1:
         rule = "the claims of a space are corrected together: write one correction, holm or bh"
         raise node.error("claim", rule)
@@ -71,11 +71,11 @@ def _read_claim(node: Node, objective: Node, arms: Sequence[str], rest: Mapping[
     known = {key: get_args(get_type_hints(Claim)[key]) for key in ("test", "correction", "on")}
     choices: dict[str, Sequence[str]] = {"arm": arms, "than": arms, **known}
     words: dict[str, Any] = {}
-    for key, own in choices.items():
-        if one := entries.get(key):
-            if one.word not in own:
-                raise one.error(f"claim.{key}", no_such("choice here", one.text, own))
-            words[key] = one.word
+    for key, options in choices.items():
+        if entry := entries.get(key):
+            if entry.word not in options:
+                raise entry.error(f"claim.{key}", no_such("choice here", entry.text, options))
+            words[key] = entry.word
     words.setdefault("than", arms[0])
     if words["arm"] == words["than"]:
         problem = f"{words['arm']} is compared with itself: name another arm, or `than`"
@@ -94,9 +94,9 @@ def _read_claim(node: Node, objective: Node, arms: Sequence[str], rest: Mapping[
 def _read_metric(node: Node | None, objective: Node) -> dict[str, Any]:
     """Return direction, metric and `at` of a claim: its own, or else the objective's."""
     of_search = read_objective(objective, None, "search.objective")
-    own = of_search if node is None else read_objective(node, None, "claim.metric")
-    is_objective = str(own) == str(of_search)
+    metric = of_search if node is None else read_objective(node, None, "claim.metric")
+    is_objective = str(metric) == str(of_search)
     at = of_search.at if is_objective else "last"
-    if node is not None and "at" in read_mapping(node, "claim.metric") and own.at != at:
-        raise node.error("claim.metric.at", f"{own.at}: of this metric the {at} validation counts")
-    return {"direction": own.direction, "metric": str(own), "at": at}
+    if node is not None and "at" in read_mapping(node, "claim.metric") and metric.at != at:
+        raise node.error("claim.metric.at", f"{metric.at}: of this metric the {at} validation counts")
+    return {"direction": metric.direction, "metric": str(metric), "at": at}

@@ -82,7 +82,7 @@ def _read_arms(node: Node | None, study: str) -> Mapping[str, Mapping[str, Node]
     if not isinstance(node.content, Mapping) or not node.content:
         rule = "name at least one arm, each with the paths that it sets; {} sets none"
         raise node.error("arms", rule)
-    found: dict[str, Mapping[str, Node]] = {}
+    arms: dict[str, Mapping[str, Node]] = {}
     for name, arm in node.content.items():
         if not _NAME.fullmatch(name):
             rule = "must be a word of letters, digits, '.', '_', '+' and '-'"
@@ -90,8 +90,8 @@ def _read_arms(node: Node | None, study: str) -> Mapping[str, Mapping[str, Node]
         if arm.content is not None and not isinstance(arm.content, Mapping):
             message = f"{shorten(arm.text)} stands here, but an arm is a section of path: value lines"
             raise arm.error(f"arms.{name}", message)
-        found[name] = arm.content or {}
-        for key, value in found[name].items():
+        arms[name] = arm.content or {}
+        for key, value in arms[name].items():
             section, dot, _ = key.partition(".")
             if section not in _SETTABLE:
                 problem = no_such("section of an arm", section, _SETTABLE)
@@ -100,13 +100,13 @@ def _read_arms(node: Node | None, study: str) -> Mapping[str, Mapping[str, Node]
                 rule = "write its fields one by one, as in training.steps"
                 raise value.error(f"arms.{name}.training", rule)
     texts: dict[str, str] = {}
-    for name, settings in found.items():
+    for name, settings in arms.items():
         text = str(sorted((path, to_yaml(value.tree)) for path, value in settings.items()))
         if text in texts:
             problem = f"{texts[text]} and {name} set the same, so that they are one arm"
             raise node.error("arms", problem)
         texts[text] = name
-    return found
+    return arms
 
 
 def _read_confirm(node: Node | None) -> tuple[int, int]:

@@ -44,7 +44,7 @@ def padding_rule(levels: Collection[Level], search: Search) -> Callable[[Mapping
         if training.diagnostics or is_common:
             return False
         # Asked last, as isinstance of a protocol takes longer than all else here.
-        return all(isinstance(one, KnowsPadding) and not one.padding_obstacle for one in parts)
+        return all(isinstance(part, KnowsPadding) and not part.padding_obstacle for part in parts)
 
     return few
 

@@ -46,24 +46,24 @@ def check_section(node: Node) -> None:
 def _entries(root: Node) -> Iterator[Entry]:
     content = root.content if isinstance(root.content, Mapping) else {}
     if SECTION in content:
-        for one in _words(content[SECTION]):
-            file = one.tree.start_mark.name
+        for node in _words(content[SECTION]):
+            file = node.tree.start_mark.name
             folder = Path() if file.startswith(SETTING) else Path(file).parent
-            yield Entry(one.word, folder.absolute(), f"{one.location}: {SECTION}")
+            yield Entry(node.word, folder.absolute(), f"{node.location}: {SECTION}")
     transfer = content.get("transfer")
     named = transfer.content if transfer and isinstance(transfer.content, Mapping) else {}
     tasks = named.get("tasks")
     for task in tasks.content.values() if tasks and isinstance(tasks.content, Mapping) else ():
-        own = task.content.get("space") if isinstance(task.content, Mapping) else None
-        if own:
-            yield from _entries(own)
+        space = task.content.get("space") if isinstance(task.content, Mapping) else None
+        if space:
+            yield from _entries(space)
 
 
 def _words(node: Node) -> Iterator[Node]:
     if node.content is None:
         return
-    for one in node.content if isinstance(node.content, tuple) else (node,):
-        if not isinstance(one.content, str) or not one.word:
-            shown = shorten(one.text) or "nothing"
-            raise one.error(SECTION, f"{shown} must be a file (./mine.py) or a module")
-        yield one
+    for child in node.content if isinstance(node.content, tuple) else (node,):
+        if not isinstance(child.content, str) or not child.word:
+            shown = shorten(child.text) or "nothing"
+            raise child.error(SECTION, f"{shown} must be a file (./mine.py) or a module")
+        yield child

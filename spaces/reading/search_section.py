@@ -57,8 +57,8 @@ def _check_two_objectives(search: Search, entries: Mapping[str, Node], family: t
     """Refuse a sampler or a stopping policy that compares trials by one number."""
     if not search.sampler.takes_two_objectives:
         members = {name: load(family, name) for name in names(family)}
-        free = {name: one for name, one in members.items() if not required_fields(one)}
-        able = ", ".join(name for name, one in free.items() if one().takes_two_objectives)
+        free = {name: member for name, member in members.items() if not required_fields(member)}
+        able = ", ".join(name for name, member in free.items() if member().takes_two_objectives)
         problem = f"{name_of(search.sampler)} learns from one objective, but there are two"
         message = f"{problem}; choose one of {able}"
         raise entries["sampler"].error("search.sampler", message)

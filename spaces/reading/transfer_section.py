@@ -64,8 +64,8 @@ def has_one_objective(text: str) -> bool:
         objective = _find(search, "objective") if search else None
         return objective is None or not isinstance(objective.content, tuple)
     shared = _find(_require(root, "search"), "objective")
-    own = (_find(task, "objective") for task in _read_tasks(root).values())
-    objectives = [one or shared for one in own]
+    nodes = (_find(task, "objective") for task in _read_tasks(root).values())
+    objectives = [node or shared for node in nodes]
     return len({objective.text if objective else "" for objective in objectives}) == 1
 
 
@@ -74,15 +74,15 @@ def inline_spaces(root: Node) -> Node:
     tree = root.tree
     for name, task in _read_tasks(root).items():
         here = f"transfer.tasks.{name}"
-        own = _require(task, "space") if _is_section(task) else task
+        source = _require(task, "space") if _is_section(task) else task
         if not _NAME.fullmatch(name):
             rule = "must be a word of letters, digits and _"
             raise task.error("transfer.tasks", f"{shorten(repr(name))} {rule}")
-        if isinstance(own.content, Mapping | tuple):
+        if isinstance(source.content, Mapping | tuple):
             continue
-        if not own.word:
+        if not source.word:
             raise task.error(here, "it needs a space: the name of one, a file, or the space itself")
-        origin = catalogue.find_beside(own.word, own.tree.start_mark.name)
+        origin = catalogue.find_beside(source.word, source.tree.start_mark.name)
         space = compose(catalogue.read_text(origin), origin)
         if _is_section(task):
             tree = replace_at(tree, f"{here}.space", space)
@@ -113,8 +113,8 @@ def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpa
     domains = [_read_domain(task, node, search, architecture, learn, read_space) for task, node in tasks.items()]
     for domain in domains:
         _check_paths(domain, architecture)
-    own = [_find(node, "objective") is not None for node in tasks.values()]
-    of_one = domains[own.index(False) if False in own else 0].baseline.search
+    flags = [_find(node, "objective") is not None for node in tasks.values()]
+    of_one = domains[flags.index(False) if False in flags else 0].baseline.search
     if of_one.stopping or of_one.group != 1:
         rule = "no stopping and no group here: trials are compared at fixed steps"
         raise search.error("search", rule)
@@ -157,21 +157,21 @@ def _read_domain(
 ) -> Domain:
     here = f"transfer.tasks.{name}"
     _check_keys(task, here, _TASK_FIELDS, ("space",))
-    own = _require(task, "space")
-    if is_transfer(own):
-        raise own.error(f"{here}.space", "a transfer cannot be a task of another")
-    tree = replace_at(own.tree, "search", search.tree)
+    space = _require(task, "space")
+    if is_transfer(space):
+        raise space.error(f"{here}.space", "a transfer cannot be a task of another")
+    tree = replace_at(space.tree, "search", search.tree)
     tree = replace_at(tree, "study", Node.of_word(name, task).tree)
     tree = replace_at(tree, "training.pad_shapes", Node.of_word("false", task).tree)
     if objective := _find(task, "objective"):
         tree = replace_at(tree, "search.objective", objective.tree)
     baseline = replace_all(tree, _read_settings(_find(task, "set"), f"{here}.set", "set"))
     more = _read_settings(_find(task, "learn"), f"{here}.learn", "learn")
-    found = replace_all(baseline, {**architecture, **learn, **more})
+    searched = replace_all(baseline, {**architecture, **learn, **more})
     role = _read_choice(_find(task, "role"), f"{here}.role", _ROLES)
     return Domain(
         name=name,
-        searched=None if role == "target" else read_space(found),
+        searched=None if role == "target" else read_space(searched),
         baseline=read_space(baseline),
         is_target=role != "source",
     )
@@ -179,8 +179,8 @@ def _read_domain(
 
 def _read_settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node]:
     """Return the settable paths of a task's space -> values; SpaceError for other paths."""
-    found = _read_entries(node, path)
-    for key, value in found.items():
+    settings = _read_entries(node, path)
+    for key, value in settings.items():
         section, dot, _ = key.partition(".")
         if section not in _SETTABLE[kind]:
             rule = f"a path here starts with {', '.join(_SETTABLE[kind])}"
@@ -188,7 +188,7 @@ def _read_settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node
         if section == "training" and not dot:
             rule = "write its fields one by one, as in training.steps"
             raise value.error(f"{path}.training", rule)
-    return found
+    return settings
 
 
 def _check_paths(domain: Domain, architecture: Mapping[str, Node]) -> None:
@@ -210,7 +210,7 @@ def _read_forms(transfer: Node, forms: Sequence[str]) -> tuple[str, ...]:
     if node is None:
         return (forms[0],)
     listed = node.content if isinstance(node.content, tuple) else (node,)
-    wanted = [_read_choice(one, "transfer.forms", forms) for one in listed]
+    wanted = [_read_choice(entry, "transfer.forms", forms) for entry in listed]
     if not wanted or len(set(wanted)) < len(wanted):
         raise node.error("transfer.forms", "name each form once, at least one")
     return tuple(form for form in forms if form in wanted)
@@ -254,10 +254,10 @@ def _is_section(node: Node) -> bool:
 
 
 def _require(node: Node, name: str) -> Node:
-    found = _find(node, name)
-    if found is None:
+    child = _find(node, name)
+    if child is None:
         raise node.error("transfer", f"it needs {name}")
-    return found
+    return child
 
 
 def _find(node: Node, name: str) -> Node | None:

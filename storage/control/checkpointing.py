@@ -36,16 +36,16 @@ def write(
     """Write the files of trials' states, and delete older ones; `pasts`: number -> its history."""
     rows = [
         {
-            "trial_id": trial_id(study_id, one.number),
-            "step": one.step,
-            "fence": one.fence,
-            "path": one.path,
-            "place": one.row,
-            "sha256": one.sha256,
-            "past": pasts.get(one.number, Past()).to_json(),
-            "known": one.controller_state,
+            "trial_id": trial_id(study_id, checkpoint.number),
+            "step": checkpoint.step,
+            "fence": checkpoint.fence,
+            "path": checkpoint.path,
+            "place": checkpoint.row,
+            "sha256": checkpoint.sha256,
+            "past": pasts.get(checkpoint.number, Past()).to_json(),
+            "known": checkpoint.controller_state,
         }
-        for one in saved
+        for checkpoint in saved
     ]
     if not rows:
         return
@@ -61,10 +61,10 @@ def read(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[Checkpoi
     c = checkpoints.c
     number = select(trials.c.number).where(trials.c.id == c.trial_id).scalar_subquery()
     these = select(c.trial_id, number, c.fence, c.step, c.path, c.place, c.sha256, c.known).where(c.trial_id.in_(ids))
-    found: dict[int, tuple[Checkpoint, ...]] = {}
+    by_trial: dict[int, tuple[Checkpoint, ...]] = {}
     for trial, *row in connection.execute(these.order_by(c.trial_id, *_NEWEST_FIRST)):
-        found[trial] = (*found.get(trial, ()), Checkpoint(*row))
-    return found
+        by_trial[trial] = (*by_trial.get(trial, ()), Checkpoint(*row))
+    return by_trial
 
 
 def read_pasts(connection: Connection, ids: Sequence[int]) -> dict[int, Past]:

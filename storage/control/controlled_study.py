@@ -116,25 +116,25 @@ class ControlledStudy:
     def record(
         self, reports: Sequence[Report], results: Sequence[TrialResult] = (), saved: Sequence[Checkpoint] = ()
     ) -> frozenset[int]:
-        numbers = sorted({one.number for one in (*reports, *results, *saved)})
+        numbers = sorted({entry.number for entry in (*reports, *results, *saved)})
 
         def write(connection: Connection) -> tuple[frozenset[int], _Plan, Assigned]:
             # The rows stay locked until the commit, so that no trial gets another fence meanwhile.
             fences = rows.fences(connection, self.id, numbers)
-            plan = self._plan([one for one in reports if fences.get(one.number) == (one.fence, "running")])
+            plan = self._plan([report for report in reports if fences.get(report.number) == (report.fence, "running")])
             insert = self._database.insert
             assigned = self._fingerprints.assign(connection, insert(fingerprints), plan.reports)
             rows.report(connection, self._database, self.id, plan.reports, assigned.numbers)
             rows.forget(connection, self.id, plan.superseded)
-            current = [one for one in saved if fences.get(one.number) == (one.fence, "running")]
+            current = [save for save in saved if fences.get(save.number) == (save.fence, "running")]
             # A trial that resumed from an older file has no checkpoints until it has caught up with
             # its reports: the next resume would delete reports that are already recorded, and the
             # checkpoint would count as progress, which forgives worker crashes.
-            pasts = {one.number: plan.pasts.get(one.number) or self._past(one.number) for one in current}
-            further = [one for one in current if one.step >= pasts[one.number].last]
+            pasts = {save.number: plan.pasts.get(save.number) or self._past(save.number) for save in current}
+            further = [save for save in current if save.step >= pasts[save.number].last]
             checkpointing.write(connection, insert(checkpoints), self.id, further, pasts)
             self._end(connection, results, fences)
-            sent = ((one.number, one.fence) for one in (*reports, *results, *saved))
+            sent = ((entry.number, entry.fence) for entry in (*reports, *results, *saved))
             written = frozenset(number for number, fence in sent if fence == fences.get(number, (None,))[0])
             return written, plan, assigned
 
@@ -193,7 +193,7 @@ class ControlledStudy:
         self.session.write(self.id, lambda connection: connection.execute(this))
 
     def _requeue(self, starts: Sequence[TrialStart], crashes: int) -> list[QueuedTrial]:
-        numbers = [one.number for one in starts]
+        numbers = [start.number for start in starts]
 
         def write(connection: Connection) -> list[QueuedTrial]:
             rows.requeue(connection, self.id, starts, crashes)
@@ -207,9 +207,9 @@ class ControlledStudy:
         self, connection: Connection, results: Sequence[TrialResult], fences: Mapping[int, tuple[int, State]]
     ) -> None:
         """Write the results of starts that still run; `fences` as `rows.fences` gives them."""
-        current = [one for one in results if fences.get(one.number) == (one.fence, "running")]
+        current = [result for result in results if fences.get(result.number) == (result.fence, "running")]
         rows.end(connection, self.id, current)
-        checkpointing.delete(connection, [trial_id(self.id, one.number) for one in current])
+        checkpointing.delete(connection, [trial_id(self.id, result.number) for result in current])
         if current:
             self._ring(connection)
 

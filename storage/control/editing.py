@@ -116,7 +116,7 @@ class EditedStudy:
                 created_at=Now(),
                 version=change.version,
                 trials=started.scalar_subquery(),
-                differences=[list(one) for one in change.differences],
+                differences=[list(difference) for difference in change.differences],
                 space=row.space,
             )
         )

@@ -68,13 +68,13 @@ class FingerprintTable:
 
     def assign(self, connection: Connection, insert: Insert, reports: Iterable[Report]) -> Assigned:
         """Write the rows of these reports; return each trial's row. `keep` remembers them."""
-        found: dict[int, int] = {}
+        numbers: dict[int, int] = {}
         rows = list(self._rows if self._rows is not None else _read(connection, self._study_id))
         changed: dict[int, FingerprintRow] = {}
         for report in reports:
             if report.fingerprint is None:
                 continue
-            current = found.get(report.number, self._numbers.get(report.number))
+            current = numbers.get(report.number, self._numbers.get(report.number))
             number = self._known.get((report.fingerprint, current))
             if number is None:
                 row = self._row_for(rows, report.fingerprint, current)
@@ -82,9 +82,9 @@ class FingerprintTable:
                 if number == len(rows) or rows[number] is not row:
                     rows[number:] = [row, *rows[number + 1 :]]
                     changed[number] = row
-            found[report.number] = number
+            numbers[report.number] = number
         _write(connection, insert, self._study_id, changed.values())
-        return Assigned(rows=rows, numbers=found)
+        return Assigned(rows=rows, numbers=numbers)
 
     def keep(self, assigned: Assigned, reports: Iterable[Report]) -> None:
         """Remember what was committed for these reports."""

@@ -35,8 +35,8 @@ def renew(
     A lost worker with a new lease would go on with trials that others were given meanwhile.
     """
     rows = [
-        {**one._asdict(), "study_id": study_id, "fence": fence, "age": -one.seconds, "left": seconds - one.seconds}
-        for one in seen
+        {**beat._asdict(), "study_id": study_id, "fence": fence, "age": -beat.seconds, "left": seconds - beat.seconds}
+        for beat in seen
     ]
     if not rows:
         return

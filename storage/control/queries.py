@@ -45,7 +45,7 @@ class StudyQueries:
         order = (c.finished_at.desc(), c.number.desc())
         newest = ended.where(c.state.in_(TERMINAL)).order_by(*order).limit(limit)
         learned = stored_trials.read_splines(connection, self.id)
-        found = reversed(connection.execute(newest).all())
+        rows = reversed(connection.execute(newest).all())
         return [
             Outcome(
                 number=number,
@@ -57,7 +57,7 @@ class StudyQueries:
                 second_objective=second,
                 constraints=constraints,
             )
-            for number, group, draws, objective, state, second, constraints in found
+            for number, group, draws, objective, state, second, constraints in rows
         ]
 
     @transaction
@@ -69,18 +69,18 @@ class StudyQueries:
             .where(t.study_id == self.id, t.state.in_(TERMINAL), m.name == metric, m.value.is_not(None))
             .order_by(t.number, m.step)
         )
-        found = connection.execute(kept)
+        rows = connection.execute(kept)
         return [
             Report(number=number, step=step, metrics=tuple(Metric(*row[2:]) for row in group))
-            for (number, step), group in groupby(found, key=lambda row: (row[0], row[1]))
+            for (number, step), group in groupby(rows, key=lambda row: (row[0], row[1]))
         ]
 
     @transaction
     def copy_steps(self, connection: Connection) -> dict[int, int]:
         c = trials.c
         these = select(c.parent, func.max(c.parent_step)).group_by(c.parent)
-        found = connection.execute(these.where(c.study_id == self.id, c.parent.is_not(None)))
-        return {number: step for number, step in found}  # noqa: C416
+        rows = connection.execute(these.where(c.study_id == self.id, c.parent.is_not(None)))
+        return {number: step for number, step in rows}  # noqa: C416
 
     @transaction
     def next_number(self, connection: Connection) -> int:

@@ -109,7 +109,7 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
 
     A queued trial's row is replaced by the present one: another version may have other defaults.
     """
-    donors = [one.architecture_trial for one in started if one.architecture_trial is not None]
+    donors = [trial.architecture_trial for trial in started if trial.architecture_trial is not None]
     sources = {trial_id(study_id, number) for number in donors}
     learned: dict[int | None, int] = {}
     """Number of a trial -> the first architecture that it learned."""
@@ -117,7 +117,7 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
         c = architectures.c
         first = select(c.trial_id, func.min(c.id)).group_by(c.trial_id)
         first = first.where(c.trial_id.in_(sources))
-        learned = {trial - trial_id(study_id, 0): one for trial, one in connection.execute(first)}
+        learned = {trial - trial_id(study_id, 0): architecture for trial, architecture in connection.execute(first)}
     rows = [
         {**_trial_row(study_id, trial, worker), "architecture_id": learned.get(trial.architecture_trial)}
         for trial in started
@@ -190,20 +190,20 @@ def planned_count(study_id: int, number: int | ColumnElement[int]) -> ColumnElem
 
 def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dict[int, tuple[int, State]]:
     """Map numbers to fence and state of trials; lock the rows until the transaction ends."""
-    found: dict[int, tuple[int, State]] = {}
+    by_number: dict[int, tuple[int, State]] = {}
     for part in split_ids([trial_id(study_id, number) for number in numbers]):
         rows = connection.execute(_FENCES, {"ids": part})
-        found.update((number, (fence, state)) for number, fence, state in rows)
-    return found
+        by_number.update((number, (fence, state)) for number, fence, state in rows)
+    return by_number
 
 
 def fences_of(connection: Connection, study_id: int, worker: str, numbers: Iterable[int]) -> dict[int, int]:
     """Map numbers to fences of the trials that run on `worker`."""
-    found: dict[int, int] = {}
+    starts: dict[int, int] = {}
     for part in split_ids([trial_id(study_id, number) for number in numbers]):
         these = select(trials.c.number, trials.c.fence).where(trials.c.id.in_(part), trials.c.state == "running")
-        found.update((number, fence) for number, fence in connection.execute(these.where(trials.c.worker == worker)))
-    return found
+        starts.update((number, fence) for number, fence in connection.execute(these.where(trials.c.worker == worker)))
+    return starts
 
 
 def report(
@@ -216,17 +216,17 @@ def report(
     if not reports:
         return
     rows: list[MetricRow] = [
-        (trial_id(study_id, one.number), one.step, name, variant, condition, finite(value))
-        for one in reports
-        for name, variant, condition, value in one.metrics
+        (trial_id(study_id, record.number), record.step, name, variant, condition, finite(value))
+        for record in reports
+        for name, variant, condition, value in record.metrics
     ]
     if rows:
         database.insert_metrics(connection, rows)
     _insert_splines(connection, database.insert(architectures), study_id, reports)
     sealed = [
-        {"study_id": study_id, "number": one.number, "step": one.step, "sealed": seal(one.sealed)}
-        for one in reports
-        if one.sealed
+        {"study_id": study_id, "number": record.number, "step": record.step, "sealed": seal(record.sealed)}
+        for record in reports
+        if record.sealed
     ]
     if sealed:
         statement = database.insert(test_results)
@@ -234,31 +234,31 @@ def report(
         kept = {"sealed": statement.excluded.sealed}
         keys = [*test_results.primary_key]
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=kept), sealed)
-    last = {one.number: one for one in sorted(reports, key=lambda one: one.step)}
+    last = {record.number: record for record in sorted(reports, key=lambda record: record.step)}
     steps = [
         {
             "trial": trial_id(study_id, number),
-            "step": one.step,
-            "kind": one.fingerprint.step_kind if one.fingerprint else "",
+            "step": record.step,
+            "kind": record.fingerprint.step_kind if record.fingerprint else "",
             "print": prints.get(number),
         }
-        for number, one in last.items()
+        for number, record in last.items()
     ]
     connection.execute(_STEPS, steps)
 
 
 def _insert_splines(connection: Connection, insert: Insert, study_id: int, reports: Sequence[Report]) -> None:
-    learned = {trial_id(study_id, one.number): one.splines for one in reports if one.splines}
+    learned = {trial_id(study_id, record.number): record.splines for record in reports if record.splines}
     if not learned:
         return
     these = select(trials.c.id, trials.c.task, trials.c.params).where(trials.c.id.in_(learned))
-    found = connection.execute(these)
+    matches = connection.execute(these)
     # A transfer names its tasks itself.
-    tasks = {trial: params.get("transfer.task", task) for trial, task, params in found}
+    tasks = {trial: params.get("transfer.task", task) for trial, task, params in matches}
     rows = [
-        {"study_id": study_id, "trial_id": trial, "task": tasks[trial], **one._asdict(), "knots": list(one.knots)}
+        {"study_id": study_id, "trial_id": trial, "task": tasks[trial], **spline._asdict(), "knots": list(spline.knots)}
         for trial, splines in learned.items()
-        for one in splines
+        for spline in splines
     ]
     statement = insert.values(created_at=Now())
     keys = ["trial_id", "component"]
@@ -312,7 +312,7 @@ def storable(text: str | None) -> str | None:
 
 def requeue(connection: Connection, study_id: int, starts: Sequence[TrialStart], crashes: int) -> None:
     """Requeue these starts at their last checkpoints, with so many more worker crashes."""
-    rows = [{"trial": trial_id(study_id, one.number), "start": one.fence} for one in starts]
+    rows = [{"trial": trial_id(study_id, attempt.number), "start": attempt.fence} for attempt in starts]
     if rows:
         connection.execute(_REQUEUE, [{**row, "dead": crashes} for row in rows])
         connection.execute(_BEYOND, rows)
@@ -328,8 +328,8 @@ def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
         connection.execute(this.values(steps=studies.c.steps - trained.scalar_subquery()))
         connection.execute(delete(metrics).where(metrics.c.trial_id.in_(part)))
         numbers = select(trials.c.number).where(c.id.in_(part))
-        own = test_results.c.study_id == study_id
-        connection.execute(delete(test_results).where(own, test_results.c.number.in_(numbers)))
+        condition = test_results.c.study_id == study_id
+        connection.execute(delete(test_results).where(condition, test_results.c.number.in_(numbers)))
         connection.execute(update(trials).where(c.id.in_(part)).values(NEVER_RUN))
 
 

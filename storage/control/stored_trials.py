@@ -23,13 +23,13 @@ def split_ids(ids: Sequence[int]) -> Iterator[Sequence[int]]:
 
 def read_queued(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[QueuedTrial]:
     """Return the trials among these that are queued, in order of number."""
-    c, found = trials.c, list[QueuedTrial]()
+    c, queue = trials.c, list[QueuedTrial]()
     for part in split_ids(sorted(trial_id(study_id, number) for number in numbers)):
         kept = checkpointing.read(connection, part)
         these = select(c.id, c.number, c.deaths).where(c.id.in_(part), c.state == "queued")
         for trial, number, crashes in connection.execute(these.order_by(c.id)):
-            found.append(QueuedTrial(number, crashes, kept.get(trial, ())))
-    return found
+            queue.append(QueuedTrial(number, crashes, kept.get(trial, ())))
+    return queue
 
 
 def read_lineages(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[StoredTrial]]:
@@ -42,10 +42,10 @@ def read_lineages(connection: Connection, study_id: int, numbers: Sequence[int])
         asked = list(wanted)[:_IN]
         these = c.id.in_([trial_id(study_id, number) for number in asked])
         columns = (c.number, c.draws, c.parent_step, c.params, c.config, c.parent)
-        found = connection.execute(select(*columns).where(these)).all()
-        for number, draws, step, params, config, parent in found:
+        rows = connection.execute(select(*columns).where(these)).all()
+        for number, draws, step, params, config, parent in rows:
             known[number] = StoredTrial(number, draws, step or 0, params, config), parent
-        parents = {parent for *_, parent in found if parent is not None}
+        parents = {parent for *_, parent in rows if parent is not None}
         wanted = wanted.difference(asked) | (parents - known.keys())
     lineages: list[list[StoredTrial]] = []
     for number in numbers:
@@ -70,11 +70,11 @@ def read_splines(connection: Connection, study_id: int) -> dict[int, tuple[Learn
     """Map ids of trials to the splines that each learned, in order of component."""
     c = architectures.c
     these = select(c.trial_id, c.component, c.low, c.high, c.knots)
-    found = these.where(c.study_id == study_id).order_by(c.trial_id, c.component)
+    query = these.where(c.study_id == study_id).order_by(c.trial_id, c.component)
     learned: dict[int, tuple[LearnedSpline, ...]] = {}
-    for trial, component, low, high, knots in connection.execute(found):
-        one = LearnedSpline(component=component, low=low, high=high, knots=tuple(knots))
-        learned[trial] = (*learned.get(trial, ()), one)
+    for trial, component, low, high, knots in connection.execute(query):
+        spline = LearnedSpline(component=component, low=low, high=high, knots=tuple(knots))
+        learned[trial] = (*learned.get(trial, ()), spline)
     return learned
 
 
@@ -85,8 +85,8 @@ def find_best(connection: Connection, study_id: int, direction: Direction) -> tu
     known = select(c.objective, c.number).where(
         c.study_id == study_id, c.objective.is_not(None), c.feasible.is_not(False)
     )
-    found = connection.execute(known.order_by(order, c.number).limit(1)).first()
-    return (found.objective, found.number) if found else None
+    best = connection.execute(known.order_by(order, c.number).limit(1)).first()
+    return (best.objective, best.number) if best else None
 
 
 def count_trials(connection: Connection, study_id: int) -> dict[State, int]:

@@ -32,10 +32,10 @@ class Identity(NamedTuple):
     def at(cls, path: Path) -> Identity | None:
         """Return the identity of the file at the path; None if there is no file."""
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError:
             return None
-        return cls(found.st_dev, found.st_ino)
+        return cls(status.st_dev, status.st_ino)
 
 
 class _Descriptors:
@@ -58,8 +58,8 @@ class _Descriptors:
         if known and (os.getpid(), known) in self._open:
             return self._open[os.getpid(), known], known
         descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
-        found = os.fstat(descriptor)
-        identity = Identity(found.st_dev, found.st_ino)
+        status = os.fstat(descriptor)
+        identity = Identity(status.st_dev, status.st_ino)
         return self._open.setdefault((os.getpid(), identity), descriptor), identity
 
 

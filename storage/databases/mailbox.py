@@ -68,11 +68,11 @@ class Mailbox:
     def read(self, name: str) -> str:
         """Return a request's text; FileNotFoundError if withdrawn, MessageError if not Graft's."""
         path = self._folder / (name + _REQUEST)
-        found = path.lstat()
+        status = path.lstat()
         problem = "a request to the queue cannot be read"
-        if not stat.S_ISREG(found.st_mode) or len(name) > _LONGEST_NAME:
+        if not stat.S_ISREG(status.st_mode) or len(name) > _LONGEST_NAME:
             raise MessageError(f"{problem}: it is no file that Graft left")
-        if found.st_size > LARGEST_REQUEST:
+        if status.st_size > LARGEST_REQUEST:
             raise MessageError(f"{problem}: it has more than {LARGEST_REQUEST:,} bytes")
         try:
             return path.read_text(encoding="utf-8")

@@ -75,8 +75,8 @@ class AdvisoryLocks(StudyLocks):
                 time.sleep(_RELEASE_SECONDS / 100)
 
     def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
-        found = connection.execute(text(_HOLDER), {"class": _LOCK_CLASS, "study": study_id}).first()
-        return found.name if found else None
+        row = connection.execute(text(_HOLDER), {"class": _LOCK_CLASS, "study": study_id}).first()
+        return row.name if row else None
 
     def check_idle(self, connection: Connection) -> None:
         holder = connection.execute(text(_ANY_HOLDER), {"class": _LOCK_CLASS}).first()

@@ -97,8 +97,8 @@ class PostgresReading(ReadingConnection):
     def knob(self, study_id: int, path: str) -> str | None:
         steps = path.replace(".", ",")
         value = f"coalesce(params -> '{path}', config #> '{{{steps},name}}', config #> '{{{steps}}}')"
-        found = self._kinds(study_id, value)
-        return f"({value} #>> '{{}}'){_cast(found)}" if found else None
+        kinds = self._kinds(study_id, value)
+        return f"({value} #>> '{{}}'){_cast(kinds)}" if kinds else None
 
     def _kinds(self, study_id: int, value: str) -> set[str]:
         """Return the JSON types that a value has in the study's trials."""

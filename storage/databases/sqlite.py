@@ -60,14 +60,14 @@ class FileLocks(StudyLocks):
 
     def lock(self, connection: Connection, study_id: int, study: str) -> None:
         """Note the study; `writer` took the lock."""
-        self._note([*(one for one in self._noted if one != f"study {study}"), f"study {study}"])
+        self._note([*(note for note in self._noted if note != f"study {study}"), f"study {study}"])
 
     def unlock(self, connection: Connection, study_id: int, study: str) -> None:
-        self._note([one for one in self._noted if one != f"study {study}"])
+        self._note([note for note in self._noted if note != f"study {study}"])
 
     def lock_service(self, connection: Connection) -> None:
         """Note the service; `writer` took the lock."""
-        self._note([_SERVICE, *(one for one in self._noted if one != _SERVICE)])
+        self._note([_SERVICE, *(note for note in self._noted if note != _SERVICE)])
 
     def service(self, connection: Connection) -> str | None:
         return self._find(_SERVICE)
@@ -184,13 +184,13 @@ class Sqlite(Database):
         self._file.check_exists()
         with self.readable_errors(), closing(self._file.reader()) as connection:
             try:
-                found = connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})").fetchall()
+                rows = connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})").fetchall()
                 orphans = connection.execute("PRAGMA foreign_key_check").fetchmany(_MOST_FAULTS)
             except sqlite3.DatabaseError as error:
                 if "malformed" not in str(error):
                     raise
                 return [f"the file is damaged: {error}"]
-        faults = [f"the file is damaged: {' '.join(line.split())}" for (line,) in found if line != "ok"]
+        faults = [f"the file is damaged: {' '.join(line.split())}" for (line,) in rows if line != "ok"]
         for table, _, other, _ in orphans:
             faults.append(f"a row of {table} refers to a row of {other} that is not there")
         return faults

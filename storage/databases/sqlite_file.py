@@ -105,9 +105,9 @@ class SqliteFile:
         alone. SQLite itself notices neither in this mode, and goes on writing to nameless files.
         """
         for path in self._files[:2]:
-            found = Identity.at(path)
-            if found != self._opened[path]:
-                return f"{path} was {'replaced' if found else 'deleted'}"
+            identity = Identity.at(path)
+            if identity != self._opened[path]:
+                return f"{path} was {'replaced' if identity else 'deleted'}"
         return None
 
     def rescue(self, connection: sqlite3.Connection) -> Path:
@@ -152,7 +152,7 @@ def mount_points(mounts: Path = Path("/proc/self/mountinfo")) -> set[Path]:
         return set()
     escaped = [line.split()[4] for line in mounts.read_text().splitlines()]
     octal = re.compile(r"\\([0-7]{3})")
-    return {Path(octal.sub(lambda found: chr(int(found[1], 8)), path)) for path in escaped}
+    return {Path(octal.sub(lambda match: chr(int(match[1], 8)), path)) for path in escaped}
 
 
 def filesystem_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:

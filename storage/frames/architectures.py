@@ -35,14 +35,14 @@ class LearnedArchitectures:
 
     def read_best(self, most: int, directions: Mapping[str, Direction]) -> pl.DataFrame:
         """Return those of each task's and component's `most` best trials; `directions` by task."""
-        rising = [quote(task) for task, one in directions.items() if one == "maximize"]
+        rising = [quote(task) for task, direction in directions.items() if direction == "maximize"]
         is_rising = f"'maximize' = '{self._direction}'"
         if directions:
             is_rising = f"architectures.task IN ({', '.join(rising) or 'NULL'})"
         loss = f"CASE WHEN {is_rising} THEN -objective ELSE objective END"
         groups = "PARTITION BY architectures.task, component"
-        place = f"row_number() OVER ({groups} ORDER BY {loss} NULLS LAST, number)"
-        ranked = f"SELECT architectures.id, {place} AS place FROM {self._learned}"
+        rank = f"row_number() OVER ({groups} ORDER BY {loss} NULLS LAST, number)"
+        ranked = f"SELECT architectures.id, {rank} AS place FROM {self._learned}"
         kept = f"SELECT id FROM ({ranked}) AS ranked WHERE place <= {int(most)}"
         best = f"architectures.id IN ({kept})"
         return self._read(f"SELECT {_COLUMNS} FROM {self._learned} AND {best}")
@@ -61,8 +61,8 @@ class LearnedArchitectures:
     def _learned(self) -> str:
         """SQL for architectures with their trials, joined in this order, from an index alone."""
         same = f"architectures.trial_id = trials.number + {trial_id(self._study_id, 0)}"
-        own = f"trials.study_id = {self._study_id}"
-        return f"trials CROSS JOIN architectures WHERE {own} AND {same}"
+        condition = f"trials.study_id = {self._study_id}"
+        return f"trials CROSS JOIN architectures WHERE {condition} AND {same}"
 
     @property
     def _is_mine(self) -> str:

@@ -20,11 +20,11 @@ _KINDS = {DateTime: _TIME, Boolean: pl.Boolean(), Double: pl.Float64(), Integer:
 
 
 def _schema(table: Table) -> Schema:
-    found: dict[str, pl.DataType] = {}
+    schema: dict[str, pl.DataType] = {}
     for column in table.columns:
         kinds = (kind for sql, kind in _KINDS.items() if isinstance(column.type, sql))
-        found[column.name] = next(kinds, pl.String())
-    return found
+        schema[column.name] = next(kinds, pl.String())
+    return schema
 
 
 STUDIES: Schema = {name: kind for name, kind in _schema(studies).items() if name != "data"}
@@ -32,7 +32,7 @@ STUDIES: Schema = {name: kind for name, kind in _schema(studies).items() if name
 TRIALS: Schema = _schema(trials)
 JSON_COLUMNS = tuple(column.name for column in trials.columns if isinstance(column.type, JSON))
 WORKERS: Schema = _schema(workers)
-REQUIRED = {one.name: frozenset(c.name for c in one.columns if not c.nullable) for one in (trials, workers)}
+REQUIRED = {table.name: frozenset(c.name for c in table.columns if not c.nullable) for table in (trials, workers)}
 """Table -> its columns that are never null."""
 SOURCES: Schema = _schema(sources)
 """`plugins` is a JSON text."""

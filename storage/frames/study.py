@@ -220,8 +220,8 @@ class StudyReader:
         if text is None:
             return None
         try:
-            found: dict[str, Any] = json.loads(text)
-            return {name: [Data.from_json(one) for one in own] for name, own in found.items()}
+            data: dict[str, Any] = json.loads(text)
+            return {name: [Data.from_json(version) for version in versions] for name, versions in data.items()}
         except (ValueError, TypeError, KeyError, AttributeError):
             name = self.row["name"]
             raise RowError(f"the data of study {name} is not what Graft writes there") from None
@@ -255,8 +255,8 @@ class StudyReader:
             f"SELECT number, step, sealed FROM test_results WHERE {mine}",
             {"number": pl.Int64(), "step": pl.Int64(), "sealed": pl.String()},
         )
-        found = ((number, step, unseal(sealed)) for number, step, sealed in kept.iter_rows())
-        rows = [(number, step, *metric) for number, step, own in found for metric in own]
+        results = ((number, step, unseal(sealed)) for number, step, sealed in kept.iter_rows())
+        rows = [(number, step, *metric) for number, step, metrics in results for metric in metrics]
         return pl.DataFrame(rows, schema=METRICS, orient="row")
 
     @property

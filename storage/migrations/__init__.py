@@ -21,16 +21,16 @@ def upgrade(connection: Connection, database: Database) -> None:
     # Of two first launches at one instant, one makes the tables.
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-    found = version_of(connection)
-    _refuse_newer(found, database.name)
-    if found is None:
+    version = version_of(connection)
+    _refuse_newer(version, database.name)
+    if version is None:
         # The tables as the migrations would leave them, in a tenth of their time. Unchecked, so
         # that another program's table of one of these names is an error, as in a migration.
         metadata.create_all(connection, checkfirst=False)
         column = "version_num VARCHAR(32) NOT NULL PRIMARY KEY"
         connection.execute(text(f"CREATE TABLE {VERSION_TABLE} ({column})"))
         connection.execute(text(f"INSERT INTO {VERSION_TABLE} VALUES ('{VERSION}')"))
-    elif found != VERSION:
+    elif version != VERSION:
         from alembic import command  # a fifth of a second that an up-to-date database need not pay
         from alembic.config import Config
 
@@ -43,19 +43,19 @@ def upgrade(connection: Connection, database: Database) -> None:
 
 def check(connection: Connection, name: str) -> None:
     """Raise StorageError unless the database has exactly the version that this code reads."""
-    found = version_of(connection)
-    if found is None:
+    version = version_of(connection)
+    if version is None:
         raise StorageError(f"{name} is not a Graft database: it has no table {VERSION_TABLE}")
-    _refuse_newer(found, name)
-    if found != VERSION:
-        versions = f"{name} has schema {found}, this program reads {VERSION}"
+    _refuse_newer(version, name)
+    if version != VERSION:
+        versions = f"{name} has schema {version}, this program reads {VERSION}"
         raise StorageError(f"{versions}; run: search db upgrade")
 
 
 def is_older(connection: Connection) -> bool:
     """Return True if the database's version is older; an empty or foreign database has none."""
-    found = version_of(connection)
-    return found is not None and found < VERSION
+    version = version_of(connection)
+    return version is not None and version < VERSION
 
 
 def version_of(connection: Connection) -> str | None:
@@ -74,7 +74,7 @@ def steps_from(version: str) -> list[str]:
     return [f"{script.revision}: {script.doc}" for script in reversed(newer)]
 
 
-def _refuse_newer(found: str | None, name: str) -> None:
-    if found is not None and found > VERSION:
-        versions = f"{name} has schema {found}, newer than the {VERSION} of this program"
+def _refuse_newer(version: str | None, name: str) -> None:
+    if version is not None and version > VERSION:
+        versions = f"{name} has schema {version}, newer than the {VERSION} of this program"
         raise StorageError(f"{versions}; update Graft")

@@ -63,8 +63,8 @@ class Snapshot(NamedTuple):
         if self.structure == structure:
             return True
         with suppress(ValueError, TypeError, KeyError):  # a text that is no structure of ours
-            found: dict[str, Any] = json.loads(self.structure)
-            return canonical_json({**found, "training": {**_LATER_OPTIONS, **found["training"]}}) == structure
+            sections: dict[str, Any] = json.loads(self.structure)
+            return canonical_json({**sections, "training": {**_LATER_OPTIONS, **sections["training"]}}) == structure
         return False
 
     def state(self, checkpoint: Checkpoint) -> SavedState | None:
@@ -74,7 +74,7 @@ class Snapshot(NamedTuple):
         trial = self.trials[checkpoint.row]
         if trial[:3] != (checkpoint.number, checkpoint.fence, checkpoint.step):
             return None
-        return SavedState(trial, {name: one[checkpoint.row] for name, one in self.tensors.items()})
+        return SavedState(trial, {name: stacked[checkpoint.row] for name, stacked in self.tensors.items()})
 
 
 @final
@@ -110,8 +110,8 @@ class Archive:
     def read(self, path: str, sha256: str) -> Snapshot | None:
         """Return a file of states; None if it is missing, incomplete or cannot be understood."""
         name = path.rpartition("/")[2]  # in our own folder, which may have been moved since
-        found = _NAME.fullmatch(name)
-        if found is None or found["aside"]:
+        match = _NAME.fullmatch(name)
+        if match is None or match["aside"]:
             return None
         try:
             data = self._files.get(name)
@@ -133,13 +133,13 @@ class Archive:
         names: Sequence[str] = ()
         with suppress(OSError):
             names = self._files.names()
-        found = sorted(filter(None, map(_NAME.fullmatch, names)), key=lambda one: int(one["sequence"]))
-        last = {one["worker"]: one.string for one in found if not one["aside"]}
-        for one in found:
-            is_awaited = one["worker"] in spared and (one["aside"] or last[one["worker"]] == one.string)
-            if not is_awaited and one.string not in kept:
+        matches = sorted(filter(None, map(_NAME.fullmatch, names)), key=lambda match: int(match["sequence"]))
+        last = {match["worker"]: match.string for match in matches if not match["aside"]}
+        for match in matches:
+            is_awaited = match["worker"] in spared and (match["aside"] or last[match["worker"]] == match.string)
+            if not is_awaited and match.string not in kept:
                 with suppress(OSError):
-                    self._files.remove(one.string)
+                    self._files.remove(match.string)
 
 
 def _encode(snapshot: Snapshot) -> bytes:
@@ -175,11 +175,11 @@ class _Folder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        missing = [one for one in (folder, *folder.parents) if not one.exists()]
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for one in missing:
-                _flush(one.parent)
+            for path in missing:
+                _flush(path.parent)
         except OSError as error:
             raise StudyError(f"{folder}: no folder for checkpoints can be made there: {error.strerror}") from error
 
@@ -265,8 +265,8 @@ class _Bucket:
     def names(self) -> Sequence[str]:
         with _as_os_error():
             self._system.invalidate_cache()
-            found: list[str] = self._system.ls(self._root, detail=False)
-        return [path.rpartition("/")[2] for path in found]
+            paths: list[str] = self._system.ls(self._root, detail=False)
+        return [path.rpartition("/")[2] for path in paths]
 
     def remove(self, name: str) -> None:
         with _as_os_error():

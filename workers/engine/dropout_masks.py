@@ -26,11 +26,11 @@ def draw_masks(recipe: Recipe, knobs: dict[str, Tensor], seeds: Tensor, step: Te
     masks: Batch = {}
     for number, (name, site) in enumerate(stacked.items()):
         if sites[name].rate:
-            own, rates = streams[number], torch.as_tensor(site.rate)  # [L]
+            stream, rates = streams[number], torch.as_tensor(site.rate)  # [L]
             if site.actual:
-                masks[name] = padded_keep_mask(own, rates, site.shape, site.actual)
+                masks[name] = padded_keep_mask(stream, rates, site.shape, site.actual)
             else:
-                masks[name] = keep_mask(own, rates, *site.shape)
+                masks[name] = keep_mask(stream, rates, *site.shape)
     return masks
 
 

@@ -61,7 +61,7 @@ def check_package() -> None:
 
 def check_variant(config: Mapping[str, Any], variant: str) -> None:
     """Raise StudyError with the choices if such a trial has no such variant of its parameters."""
-    known = [one.label for one in (RAW, *Recipe.of(config).averaging.variants)]
+    known = [choice.label for choice in (RAW, *Recipe.of(config).averaging.variants)]
     if variant not in known:
         raise StudyError(f"--variant: {no_such('variant of this trial', variant, known)}")
 
@@ -76,7 +76,7 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
     """Write a folder for GPT2LMHeadModel, after `check_gpt2`; with a language task's tokenizer."""
     check_package()
     recipe = Recipe.of(config)
-    settings, tensors = _gpt2(recipe, {name: torch.tensor(one) for name, one in weights.items()})
+    settings, tensors = _gpt2(recipe, {name: torch.tensor(array) for name, array in weights.items()})
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(recipe.task, Language) and isinstance(encoder := recipe.task.tokenised.encoder, HasFile):
         settings |= {"vocab_size": encoder.size + 1, "bos_token_id": encoder.size, "eos_token_id": encoder.size}
@@ -94,8 +94,8 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
 def largest_difference(trained: TrainedModel, network: Any) -> float:
     """Return the largest difference from `network`'s outputs; StudyError beyond rounding."""
     inputs, parameters = trained.batch()["inputs"][:COMPARED], dict(trained.named_parameters())
-    expected, found = trained(inputs), network.outputs(parameters, {"inputs": inputs}, {})
-    difference = float((found - expected).abs().max())
+    expected, outputs = trained(inputs), network.outputs(parameters, {"inputs": inputs}, {})
+    difference = float((outputs - expected).abs().max())
     if not difference <= ROUNDING * max(1.0, float(expected.abs().max())):
         raise StudyError(f"the code taken out of Graft gives other logits than the trial, by up to {difference:.1e}")
     return difference
@@ -143,26 +143,26 @@ def _widen(tensors: dict[str, Tensor], kept: Sequence[int], size: int) -> None:
             tensors[name][[*kept, size]] = rows
 
 
-def _layer(model: Transformer, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _layer(model: Transformer, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return one block; its temperature is multiplied into the queries."""
     assert isinstance(model.scorer, Softmax)
-    packed = _with_bias("attn.c_attn", own, "query_key_value", 3 * model.width)
+    packed = _with_bias("attn.c_attn", weights, "query_key_value", 3 * model.width)
     for tensor in packed.values():
         tensor[..., : model.width] /= model.scorer.temperature
     return {
-        **_with_bias("ln_1", own, "attention_norm", model.width),
+        **_with_bias("ln_1", weights, "attention_norm", model.width),
         **packed,
-        **_with_bias("attn.c_proj", own, "output", model.width),
-        **_with_bias("ln_2", own, "mlp_norm", model.width),
-        **_with_bias("mlp.c_fc", own, "mlp_in", model.mlp_multiple * model.width),
-        **_with_bias("mlp.c_proj", own, "mlp_out", model.width),
+        **_with_bias("attn.c_proj", weights, "output", model.width),
+        **_with_bias("ln_2", weights, "mlp_norm", model.width),
+        **_with_bias("mlp.c_fc", weights, "mlp_in", model.mlp_multiple * model.width),
+        **_with_bias("mlp.c_proj", weights, "mlp_out", model.width),
     }
 
 
-def _with_bias(theirs: str, own: Mapping[str, Tensor], ours: str, outputs: int) -> dict[str, Tensor]:
+def _with_bias(theirs: str, weights: Mapping[str, Tensor], ours: str, outputs: int) -> dict[str, Tensor]:
     """Return a map or a norm, with a bias of zeros if it has none."""
-    bias = own[f"{ours}_bias"] if f"{ours}_bias" in own else torch.zeros(outputs)
-    return {f"{theirs}.weight": own[ours].clone(), f"{theirs}.bias": bias.clone()}
+    bias = weights[f"{ours}_bias"] if f"{ours}_bias" in weights else torch.zeros(outputs)
+    return {f"{theirs}.weight": weights[ours].clone(), f"{theirs}.bias": bias.clone()}
 
 
 def _settings(model: Transformer, *, tokens: int, length: int) -> dict[str, Any]:

@@ -82,8 +82,8 @@ def code_digest() -> str:
     """Return SHA-256 of the files of Graft that decide all trials' numbers, as loaded here."""
     root = Path(workers.__file__).parent
     members = {path for family in FAMILIES for path in (root / family).glob("[!_]*.py")}
-    found = (path for folder in _COMPUTING for path in (root / folder).rglob("*"))
-    computing = {path for path in found if path.suffix in (".py", ".cpp", ".hpp", ".cu")} - members
+    paths = (path for folder in _COMPUTING for path in (root / folder).rglob("*"))
+    computing = {path for path in paths if path.suffix in (".py", ".cpp", ".hpp", ".cu")} - members
     return _digest((str(path.relative_to(root)), path.read_bytes()) for path in sorted(computing))
 
 
@@ -103,7 +103,7 @@ def _packaged_digest(module: str) -> str:
         if name not in texts and path.is_file():
             texts[name] = path.read_bytes()
             imported: list[str] = _IMPORT.findall(texts[name].decode())
-            waiting += [one for one in imported if one.rpartition(".")[0] in _PACKAGES]
+            waiting += [source for source in imported if source.rpartition(".")[0] in _PACKAGES]
     return _digest(sorted(texts.items()))
 
 
@@ -116,7 +116,7 @@ def _digest(files: Iterable[tuple[str, bytes]]) -> str:
 
 @cache
 def _sources_of(members: frozenset[tuple[str, type]]) -> tuple[tuple[str, str], ...]:
-    named = ((f"{kind} {one.__module__.rpartition('.')[2]}", source_digest(one)) for kind, one in members)
+    named = ((f"{kind} {member.__module__.rpartition('.')[2]}", source_digest(member)) for kind, member in members)
     return tuple(sorted(named))
 
 
@@ -128,7 +128,7 @@ def _parts(recipe: Recipe) -> Iterator[object]:
 def plugins_in(recipe: Recipe) -> frozenset[tuple[str, type]]:
     """Return family and class of each plug-in that a trial's numbers depend on."""
     sections = [name for name in SECTIONS if name != "training"]
-    found = {part for name in sections for part in plugins.parts(getattr(recipe, name), name)}
+    members = {part for name in sections for part in plugins.parts(getattr(recipe, name), name)}
     if recipe.training.diagnostics:
-        found |= {("diagnostic", plugins.load(Diagnostic, name)) for name in plugins.names(Diagnostic)}
-    return frozenset(found)
+        members |= {("diagnostic", plugins.load(Diagnostic, name)) for name in plugins.names(Diagnostic)}
+    return frozenset(members)

@@ -84,18 +84,18 @@ def find_difference(recipe: Recipe, device: torch.device, fused: FusedStep, tole
         streams = Streams.of(seeds, Purpose.TRAINING_DATA, expected.step)
         batch = bound.task.training(streams, recipe.training.batch, expected.step)
         expected = traced(knobs, seeds, expected, batch)
-    found, made = fused.advance(knobs, seeds, state, STEPS)
-    if made != STEPS or found.step.tolist() != expected.step.tolist():
-        return f"it made {found.step.tolist()} steps instead of {expected.step.tolist()}"
-    for name, own, other in _tensors(found, expected):
-        error = float((own.double() - other.double()).abs().max() / other.double().abs().max().clamp(min=1e-30))
+    actual, made = fused.advance(knobs, seeds, state, STEPS)
+    if made != STEPS or actual.step.tolist() != expected.step.tolist():
+        return f"it made {actual.step.tolist()} steps instead of {expected.step.tolist()}"
+    for name, tensor, other in _tensors(actual, expected):
+        error = float((tensor.double() - other.double()).abs().max() / other.double().abs().max().clamp(min=1e-30))
         if not error <= tolerance:
             return f"{name} differ by {error:.2g} of the largest from the traced step's"
     for width in WIDTHS:
         few: Knobs = {path: values[:width].clone() for path, values in knobs.items()}
-        alone, _ = fused.advance(few, seeds[:width], tree_map(lambda one, n=width: one[:n].clone(), state), STEPS)
-        for name, own, other in _tensors(alone, found):
-            if not torch.equal(own, other[:width]):
+        alone, _ = fused.advance(few, seeds[:width], tree_map(lambda leaf, n=width: leaf[:n].clone(), state), STEPS)
+        for name, tensor, other in _tensors(alone, actual):
+            if not torch.equal(tensor, other[:width]):
                 return f"{name} of {width} lanes have other bits than of {widest}"
     return None
 
@@ -105,20 +105,20 @@ def _start(recipe: Recipe, lanes: int, device: torch.device) -> tuple[Knobs, Ten
     shared = recipe.pad()
     layout = layout_of(shared, device)
     seeds = torch.arange(lanes) * 7919 + 3
-    own = layout_of(recipe)
-    parameters = torch.stack([layout_of(shared).pad(own, one) for one in own.initial(seeds)]) * 3
+    unpadded = layout_of(recipe)
+    parameters = torch.stack([layout_of(shared).pad(unpadded, flat) for flat in unpadded.initial(seeds)]) * 3
     knobs = {path: torch.full((lanes,), float(value), dtype=torch.float64) for path, value in recipe.knobs().items()}
     knobs["optimizer.learning_rate"] = torch.logspace(-5, -3, lanes, dtype=torch.float64)
-    state = vmap(lambda one: initial_state(shared, layout, one))(parameters.to(device, recipe.dtype))
+    state = vmap(lambda flat: initial_state(shared, layout, flat))(parameters.to(device, recipe.dtype))
     return {path: values.to(device) for path, values in knobs.items()}, seeds.to(device), state
 
 
-def _tensors(one: State, other: State) -> Iterator[tuple[str, Tensor, Tensor]]:
-    yield "parameters", one.parameters, other.parameters
-    yield "losses", one.loss_sum, other.loss_sum
-    for name in one.moments:
-        yield f"{name} moments", one.moments[name], other.moments[name]
-    yield "averages", one.shadow["ema"], other.shadow["ema"]
+def _tensors(state: State, other: State) -> Iterator[tuple[str, Tensor, Tensor]]:
+    yield "parameters", state.parameters, other.parameters
+    yield "losses", state.loss_sum, other.loss_sum
+    for name in state.moments:
+        yield f"{name} moments", state.moments[name], other.moments[name]
+    yield "averages", state.shadow["ema"], other.shadow["ema"]
 
 
 def main(device: torch.device, *, tf32: bool = False) -> str | None:
@@ -143,15 +143,15 @@ def compare_rates(
     steps: dict[str, MakeStep] = {"fused": lambda recipe, _, where: make(recipe, where), "traced": TracedStep}
     prepare()
     while True:
-        found: dict[str, float] = {"lanes": lanes}
+        rates: dict[str, float] = {"lanes": lanes}
         # Twice each, as a GPU's clock rises when it warms up; the traced step keeps memory: last.
         for name, step in sorted(2 * [*steps.items()], key=lambda item: item[0]):
             rate = attempt(functools.partial(step_rate, trial, width=lanes, device=device, make=step), device)
             if isinstance(rate, Shortage):
                 break
-            found[name] = max(rate, found.get(name, 0.0))
+            rates[name] = max(rate, rates.get(name, 0.0))
         else:
-            return found
+            return rates
         if lanes == NARROWEST:
             raise RuntimeError(f"no memory for {NARROWEST} lanes")
         lanes //= 2

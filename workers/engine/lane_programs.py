@@ -124,7 +124,7 @@ class LaneGradient:
             for section in SECTIONS:
                 for path, size in plugins.paddable_sizes(getattr(recipe, section), section):
                     values[path] = [size, max(1, size * 3 // 4), size // 2 + 1]
-        knobs = {path: torch.tensor(own, dtype=torch.float64) for path, own in values.items()}
+        knobs = {path: torch.tensor(numbers, dtype=torch.float64) for path, numbers in values.items()}
         bound = recipe.bind(knobs)
         batch = bound.learning.training(bound.task, seeds, recipe.training.batch, step)
         parameters = self._layout.initial(seeds).to(recipe.dtype)
@@ -233,8 +233,8 @@ def gradient_by_program(recipe: Recipe, device: torch.device) -> LaneGradient | 
     parts = [plugins.structure_of(getattr(recipe, section)) for section in SECTIONS if section not in skipped]
     training = recipe.training
     knobs = [path for path in recipe.knobs() if not path.startswith(_UPDATE_PREFIXES)]
-    own = training.batch, training.dtype, training.accumulate, training.pad_shapes
-    key = plugins.canonical_json([*parts, *own, knobs])
+    options = training.batch, training.dtype, training.accumulate, training.pad_shapes
+    key = plugins.canonical_json([*parts, *options, knobs])
     with _lock_of(key):
         if key not in _GRADIENTS:
             gradient = LaneGradient(recipe, key)

@@ -75,12 +75,12 @@ class NativeArchitecture:
     ) -> tuple[Tensor, Tensor]:
         """Compute the gradient [L, P] and the mean loss of the models [L], as `NativeModel` does."""
         lanes = len(parameters)
-        model, task, own = self._of_each(model, task, parameters)
-        trained = {name: one for name, one in batch.items() if not name.startswith(HELD_OUT)}
-        trained = {name: one.unflatten(1, (self._models, -1)).flatten(0, 1) for name, one in trained.items()}
-        shared = {name: one.repeat_interleave(self._models, 0) for name, one in within(HELD_OUT, batch).items()}
-        of_weights, loss = self._one.gradient(model, task, own, trained, streams)  # there is no dropout
-        of_form, _ = self._one.gradient(model, task, own, shared, streams)
+        model, task, flat = self._of_each(model, task, parameters)
+        trained = {name: tensor for name, tensor in batch.items() if not name.startswith(HELD_OUT)}
+        trained = {name: tensor.unflatten(1, (self._models, -1)).flatten(0, 1) for name, tensor in trained.items()}
+        shared = {name: tensor.repeat_interleave(self._models, 0) for name, tensor in within(HELD_OUT, batch).items()}
+        of_weights, loss = self._one.gradient(model, task, flat, trained, streams)  # there is no dropout
+        of_form, _ = self._one.gradient(model, task, flat, shared, streams)
         gradient = parameters.new_empty(lanes, self._total)
         at = self._places[:, self._weights].flatten()
         gradient[:, at] = of_weights[:, self._weights].view(lanes, -1)
@@ -89,9 +89,9 @@ class NativeArchitecture:
 
     def outputs(self, model: Any, task: Any, parameters: Tensor, batch: Batch, /) -> Tensor:
         """Compute the models' outputs [L, M N, ...] on a set [L, N, ...], one model after another."""
-        model, task, own = self._of_each(model, task, parameters)
-        shared = {name: one.repeat_interleave(self._models, 0) for name, one in batch.items()}
-        outputs = self._one.outputs(model, task, own, shared)
+        model, task, flat = self._of_each(model, task, parameters)
+        shared = {name: tensor.repeat_interleave(self._models, 0) for name, tensor in batch.items()}
+        outputs = self._one.outputs(model, task, flat, shared)
         return outputs.unflatten(0, (len(parameters), self._models)).flatten(1, 2)
 
     def _of_each(self, model: Model, task: Task, parameters: Tensor) -> tuple[Model, Task, Tensor]:
@@ -101,5 +101,5 @@ class NativeArchitecture:
             knobs = {path: value for path, value in plugins.knobs(bound) if isinstance(value, Tensor)}
             return plugins.bind(plugin, {path: value.repeat_interleave(self._models) for path, value in knobs.items()})
 
-        own = parameters[:, self._places].flatten(0, 1)
-        return repeat(self._recipe.model, model), repeat(self._recipe.task, task), own
+        flat = parameters[:, self._places].flatten(0, 1)
+        return repeat(self._recipe.model, model), repeat(self._recipe.task, task), flat

@@ -43,7 +43,7 @@ def record_data(trial: Trial, steps: int) -> Arrays:
     task, training = recipe.task, recipe.training
     if not isinstance(task, LanguageTask | ClrsText | Othello):
         return {}
-    found = {
+    sets = {
         f"{condition or 'validation'}/{name}": _shrink(tensor)
         for condition, batch in draw_sets_of(recipe, evaluation_seed_of(trial)).items()
         for name, tensor in batch.items()
@@ -51,12 +51,12 @@ def record_data(trial: Trial, steps: int) -> Arrays:
     if isinstance(task, LanguageTask):
         parts = {split.value: task.tokenised.part(split, _CPU).numpy() for split in Split}
         numbers = {"end": np.array(task.tokenised.end), "rows of a pair": np.array(task.evaluated_together)}
-        return {**parts, **numbers, **found}
+        return {**parts, **numbers, **sets}
     if isinstance(task, Othello) and task.games:
-        return {"pool": pool(task.games, _CPU).numpy(), **found}
+        return {"pool": pool(task.games, _CPU).numpy(), **sets}
     if not recipe.learning.is_plain:
         raise StudyError("its batches are not those of one model, so that no file can hold them step by step")
-    return {**_draw_batches(trial, task, training.batch, steps), **found}
+    return {**_draw_batches(trial, task, training.batch, steps), **sets}
 
 
 def _draw_batches(trial: Trial, task: Task, count: int, steps: int) -> Arrays:
@@ -69,12 +69,12 @@ def _draw_batches(trial: Trial, task: Task, count: int, steps: int) -> Arrays:
         for step in range(stage.step, end):
             for name, tensor in learning.training(task, seeds, count, torch.tensor([step])).items():
                 rows.setdefault(name, []).append(_shrink(tensor[0]))
-            size = steps * sum(own[0].nbytes for own in rows.values())
+            size = steps * sum(arrays[0].nbytes for arrays in rows.values())
             if size > LARGEST:
                 raise StudyError(
                     f"its {steps:,} batches are {size / 2**30:.1f} GiB, and a script comes with 1 GiB at most"
                 )
-    return {f"batches/{name}": np.stack(own) for name, own in rows.items()}
+    return {f"batches/{name}": np.stack(arrays) for name, arrays in rows.items()}
 
 
 def _shrink(tensor: torch.Tensor) -> NDArray[Any]:
@@ -92,12 +92,12 @@ def read_data(script: str) -> Arrays:
 
 def read_sets(data: Arrays) -> dict[str, Batch]:
     """Return condition -> set [N, ...]; the validation set has the empty one."""
-    found: dict[str, Batch] = {}
+    sets: dict[str, Batch] = {}
     for key, array in data.items():
         condition, _, name = key.rpartition("/")
         if condition and condition != "batches":
-            found.setdefault("" if condition == "validation" else condition, {})[name] = _widen(array)
-    return found
+            sets.setdefault("" if condition == "validation" else condition, {})[name] = _widen(array)
+    return sets
 
 
 def read_batch(data: Arrays, step: int) -> Batch:

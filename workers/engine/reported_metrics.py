@@ -40,7 +40,7 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
     seeds = torch.tensor([trial.seed])
     sets = evaluation_sets(recipe.task, seeds, 2)
     variants = [RAW, *recipe.averaging.variants]
-    found = [("loss", "raw", "")]
+    metrics = [("loss", "raw", "")]
     alike: dict[frozenset[str], Batch] = {}  # equal names of tensors, equal metrics
     for whole in sets.values():
         alike.setdefault(frozenset(whole), whole)
@@ -60,8 +60,8 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
             names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
     for label, (condition, whole) in itertools.product(recipe.model.evaluations(), sets.items()):
         for name, variant in itertools.product(names[label, frozenset(whole)], variants):
-            found.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
-    return found
+            metrics.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
+    return metrics
 
 
 def _metric_names(

@@ -226,11 +226,11 @@ class NativeStep:
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch, used: int | None = None) -> State:
         recipe = self._bound.of(knobs, used)
         streams = SiteStreams(seeds=seeds[:used], steps=state.step[:used])
-        own = {name: tensor[:used] for name, tensor in batch.items()}
-        gradient, loss = self._gradient(recipe.model, recipe.task, state.parameters[:used], own, streams)
+        used_batch = {name: tensor[:used] for name, tensor in batch.items()}
+        gradient, loss = self._gradient(recipe.model, recipe.task, state.parameters[:used], used_batch, streams)
         left_out = len(seeds) - len(loss)
         if left_out and not isinstance(self._update, NativeUpdate):
-            gradient, loss = (torch.cat([one, one.new_zeros(left_out, *one.shape[1:])]) for one in (gradient, loss))
+            gradient, loss = (torch.cat([rows, rows.new_zeros(left_out, *rows.shape[1:])]) for rows in (gradient, loss))
         return self._update(knobs, state, gradient, loss)
 
 

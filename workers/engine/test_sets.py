@@ -16,9 +16,9 @@ def share_seen(trial: Trial) -> float | None:
     if not recipe.task.has_identities:
         return None
     seeds, count = torch.tensor([evaluation_seed_of(trial)]), recipe.training.validation_batch
-    found: list[set[tuple[int, ...]]] = []
+    sets: list[set[tuple[int, ...]]] = []
     for purpose in (Purpose.VALIDATION_DATA, Purpose.TEST_DATA):
         batch = evaluation_sets(recipe.task, seeds, count, purpose)[""]
-        found.append(set(map(tuple, recipe.task.identity(batch)[0].tolist())))
-    shown, test = found
+        sets.append(set(map(tuple, recipe.task.identity(batch)[0].tolist())))
+    shown, test = sets
     return len(test & shown) / len(test)

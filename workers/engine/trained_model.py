@@ -71,17 +71,17 @@ class TrainedModel(nn.Module):
 
     def batch(self, condition: str = "") -> Batch:
         """Return one of `batches`; raises StudyError with the choices for another condition."""
-        found = self.batches()
-        if condition not in found:
-            raise StudyError(no_such("condition of this task", condition, filter(None, found)))
-        return found[condition]
+        batches = self.batches()
+        if condition not in batches:
+            raise StudyError(no_such("condition of this task", condition, filter(None, batches)))
+        return batches[condition]
 
     @torch.no_grad()
     def metrics(self, condition: str = "") -> dict[str, float]:
         """Return the metrics on one of these sets, as validation reports them."""
         flat = self._layout.join(dict(self.named_parameters()))
-        found = evaluate(self.recipe, self._layout, self._model(), flat, self.batch(condition))
-        means = {name: values.double().mean().item() for name, values in found.items()}
+        metrics = evaluate(self.recipe, self._layout, self._model(), flat, self.batch(condition))
+        means = {name: values.double().mean().item() for name, values in metrics.items()}
         return dict(self.recipe.task.summary(means))
 
     @torch.no_grad()
@@ -101,10 +101,10 @@ class TrainedModel(nn.Module):
             return {str(at): layer.weights for at, layer in enumerate(labels[label].attention(parameters, batch))}
 
         flat = self._layout.join(dict(self.named_parameters()))
-        found = self.recipe.learning.evaluate(self._layout, flat, attend)
-        if not found:
+        weights = self.recipe.learning.evaluate(self._layout, flat, attend)
+        if not weights:
             raise StudyError(f"model.name: {name_of(self.recipe.model)!r} has no weights of attention to show")
-        layers = [found[name].numpy() for name in sorted(found, key=int)]
+        layers = [weights[name].numpy() for name in sorted(weights, key=int)]
         return AttentionMaps(layers, batch["inputs"].numpy(), is_given(batch).numpy())
 
     def _model(self) -> Model:

@@ -48,7 +48,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
         mixed, logsumexp = _Attention.apply(*fold_lanes(info.batch_size, in_dims, tensors))
-        return tuple(unfold_lanes(info.batch_size, one) for one in (mixed, logsumexp)), (0, 0)
+        return tuple(unfold_lanes(info.batch_size, tensor) for tensor in (mixed, logsumexp)), (0, 0)
 
 
 class _Gradient(torch.autograd.Function):

@@ -31,7 +31,7 @@ def with_frozen_splines(model: Mapping[str, Any], learned: Sequence[LearnedSplin
     They are frozen. Raises PluginError for a spline that learns and is not among those learned.
     """
     changed = copy.deepcopy(dict(model))
-    kept = {one.component: one for one in learned}
+    kept = {record.component: record for record in learned}
     for component, (*steps, last) in PATHS:
         section: Any = changed
         for step in steps:

@@ -30,8 +30,8 @@ def learned_splines(model: Model, parameters: Parameters) -> tuple[LearnedSpline
 def _splines(model: Model) -> Iterator[tuple[Component, str, Spline]]:
     """Yield component, name of the parameter of the knots, and spline."""
     for component, path in PATHS:
-        found: object = model
+        part: object = model
         for field in path:
-            found = getattr(found, field, None)
-        if isinstance(found, Spline):
-            yield component, f"{'.'.join(path)}.knots", found
+            part = getattr(part, field, None)
+        if isinstance(part, Spline):
+            yield component, f"{'.'.join(path)}.knots", part

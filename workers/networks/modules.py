@@ -113,20 +113,20 @@ class ModuleModel(Model):
     @final
     def call(self, parameters: Parameters, *arguments: Tensor) -> Tensor:
         """Call the module with these parameters, and return its output."""
-        built = _MODULES[self, tuple((name, tuple(one.shape)) for name, one in parameters.items())]
+        built = _MODULES[self, tuple((name, tuple(tensor.shape)) for name, tensor in parameters.items())]
         length = arguments[0].shape[1]
         module = built[min((longest for longest in built if longest >= length), default=max(built))]
         like = next(iter(parameters.values()))
         buffers = {
-            name: one.to(like.device, like.dtype if one.is_floating_point() else one.dtype)
-            for name, one in module.named_buffers()
+            name: buffer.to(like.device, like.dtype if buffer.is_floating_point() else buffer.dtype)
+            for name, buffer in module.named_buffers()
         }
 
-        def compute(own: dict[str, Tensor]) -> Tensor:
-            return functional_call(module, {**own, **buffers}, arguments)
+        def compute(tensors: dict[str, Tensor]) -> Tensor:
+            return functional_call(module, {**tensors, **buffers}, arguments)
 
         # vmap knows no recurrent layers (aten::lstm), but torch's operations for their gradient.
-        if any(one.requires_grad for one in parameters.values()):
+        if any(tensor.requires_grad for tensor in parameters.values()):
             return compute(dict(parameters))
         return vjp(compute, dict(parameters))[0]
 
@@ -145,15 +145,15 @@ def _build(model: ModuleModel, task: Any) -> tuple[nn.Module, dict[str, Paramete
             modules.append(model.module(task).train())
     first = modules[0]
     parameters: dict[str, Parameter] = {}
-    for name, one in first.named_parameters():
-        own = [dict(module.named_parameters())[name].detach() for module in modules]
-        frozen = not one.requires_grad
-        start = _given(one.detach()) if frozen else _start_of(torch.stack(own))
-        decay = frozen or one.dim() > 1
-        parameters[name] = Parameter(shape=tuple(one.shape), start=start, decay=decay, frozen=frozen)
+    for name, tensor in first.named_parameters():
+        values = [dict(module.named_parameters())[name].detach() for module in modules]
+        frozen = not tensor.requires_grad
+        start = _given(tensor.detach()) if frozen else _start_of(torch.stack(values))
+        decay = frozen or tensor.dim() > 1
+        parameters[name] = Parameter(shape=tuple(tensor.shape), start=start, decay=decay, frozen=frozen)
     if not parameters:
         raise ModuleError(f"model.name: the module of {plugins.name_of(model)!r} has no parameters")
-    key = model, tuple((name, one.shape) for name, one in parameters.items())
+    key = model, tuple((name, parameter.shape) for name, parameter in parameters.items())
     _MODULES.setdefault(key, {})[task.longest] = first
     return first, parameters
 
@@ -165,9 +165,9 @@ def _start_of(values: Tensor) -> Start:
     if bool((values == values[0]).all()):
         return _given(values[0])
     at = torch.linspace(0, 1, _QUANTILES + 1, dtype=torch.float64)
-    found = values.flatten()[:_LOOKED_AT].double().quantile(at).tolist()
+    quantiles = values.flatten()[:_LOOKED_AT].double().quantile(at).tolist()
     # Rounded: torch's normal numbers may differ in their last bit between processors.
-    return Quantiles(values_at=tuple(float(f"{value:.5g}") for value in found))
+    return Quantiles(values_at=tuple(float(f"{value:.5g}") for value in quantiles))
 
 
 def _given(values: Tensor) -> Start:
@@ -183,7 +183,7 @@ def _check_module(model: ModuleModel, task: Any) -> None:
     module = _build(model, task)[0]
     name = plugins.name_of(model)
     arguments = model.arguments(_example(task))
-    before = {key: one.clone() for key, one in module.named_buffers()}
+    before = {key: buffer.clone() for key, buffer in module.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng(devices=()):
         random = torch.get_rng_state()
         module(*arguments)
@@ -193,19 +193,19 @@ def _check_module(model: ModuleModel, task: Any) -> None:
             f"model.name: {name!r} draws random numbers while it trains, as dropout does, which lanes of a pack cannot "
             "share: set its dropout to 0, or write a Model with dropout_sites"
         )
-    changed = [key for key, one in module.named_buffers() if not torch.equal(one, before[key])]
-    for key, one in module.named_buffers():
-        one.copy_(before[key])
+    changed = [key for key, buffer in module.named_buffers() if not torch.equal(buffer, before[key])]
+    for key, buffer in module.named_buffers():
+        buffer.copy_(before[key])
     if changed:
         raise ModuleError(
             f"model.name: {name!r} changes its buffer {changed[0]!r} while it trains, which lanes of a pack cannot "
             "share: use LayerNorm or GroupNorm, or track_running_stats=False"
         )
-    stacked = {key: one.detach().expand(2, *one.shape) for key, one in module.named_parameters()}
+    stacked = {key: parameter.detach().expand(2, *parameter.shape) for key, parameter in module.named_parameters()}
     try:
-        arguments = tuple(one.expand(2, *one.shape) for one in arguments)
+        arguments = tuple(argument.expand(2, *argument.shape) for argument in arguments)
         with torch.no_grad():
-            vmap(lambda own, given: model.call(own, *given))(stacked, arguments)
+            vmap(lambda parameters, given: model.call(parameters, *given))(stacked, arguments)
     except Exception as error:
         where = str(explain(error) or f"{type(error).__name__}: {error}").partition("\n")[0]
         raise ModuleError(

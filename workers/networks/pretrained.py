@@ -44,14 +44,14 @@ def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype
         ) from error
     if not (folder / "config.json").is_file():
         raise StudyError(f"{folder}: there is no config.json of a pretrained model in it")
-    own = None
+    plugin = None
     if scorer is not None:
-        own = plugins.build(Scorer, scorer, "scorer")
-        if not isinstance(own, LogitScorer):
+        plugin = plugins.build(Scorer, scorer, "scorer")
+        if not isinstance(plugin, LogitScorer):
             raise StudyError(
                 f"scorer: {scorer['name']!r} looks at queries and keys; it must depend on their logits alone"
             )
-    name = "eager" if own is None else _register(transformers, own)
+    name = "eager" if plugin is None else _register(transformers, plugin)
     try:
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True, attn_implementation=name, dtype=getattr(torch, dtype)
@@ -61,9 +61,9 @@ def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype
     modules = list(attention_modules(model))
     if not modules:
         raise StudyError(f"{folder}: {type(model).__name__} has no attention of the kind of Llama's or Gemma's")
-    if own is not None:
+    if plugin is not None:
         for module in modules:
-            module.register_module(_LEARNED, _learned(own, model.config.num_attention_heads))
+            module.register_module(_LEARNED, _learned(plugin, model.config.num_attention_heads))
         _restore(model, folder)
     return model.eval()
 
@@ -96,10 +96,10 @@ def logit_spreads(model: Any, tokens: Tensor) -> Tensor:
 @torch.no_grad()
 def _for_each_layer(model: Any, tokens: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
     """Return a function of the weights [N, h, q, k] of each layer, by layer."""
-    found: list[Tensor] = []
+    values: list[Tensor] = []
 
     def keep(module: nn.Module, given: Any, made: Any) -> None:
-        found.append(reduce(made[1].double()))
+        values.append(reduce(made[1].double()))
 
     handles = [module.register_forward_hook(keep) for module in attention_modules(model)]
     try:
@@ -107,7 +107,7 @@ def _for_each_layer(model: Any, tokens: Tensor, reduce: Callable[[Tensor], Tenso
     finally:
         for handle in handles:
             handle.remove()
-    return torch.stack(found)
+    return torch.stack(values)
 
 
 @torch.no_grad()
@@ -171,11 +171,11 @@ def _attention(scorer: LogitScorer) -> Callable[..., tuple[Tensor, Tensor]]:
 def _learned(scorer: LogitScorer, heads: int) -> nn.ParameterDict:
     """Return the scorer's learned numbers of a layer at their start, in float32."""
     middle = torch.full((1,), 0.5, dtype=torch.float64)  # random starts begin in their middle
-    found = nn.ParameterDict()
-    for name, one in scorer.parameters(heads).items():
-        start = one.start.values(middle.expand(1, math.prod(one.shape)))
-        found[name] = nn.Parameter(start.float().reshape(one.shape).clone())
-    return found
+    numbers = nn.ParameterDict()
+    for name, parameter in scorer.parameters(heads).items():
+        start = parameter.start.values(middle.expand(1, math.prod(parameter.shape)))
+        numbers[name] = nn.Parameter(start.float().reshape(parameter.shape).clone())
+    return numbers
 
 
 @torch.no_grad()

@@ -34,10 +34,10 @@ class Layout:
 
         def of_each(flags: Iterable[bool]) -> Tensor:
             # Made on the device: a recorded step would send what is made here at each replay.
-            found = torch.empty(sum(sizes), dtype=dtype, device=device)
-            for piece, on in zip(found.split(sizes), flags, strict=True):
+            flat = torch.empty(sum(sizes), dtype=dtype, device=device)
+            for piece, on in zip(flat.split(sizes), flags, strict=True):
                 piece.fill_(float(on))
-            return found
+            return flat
 
         decays = of_each(parameter.decay for parameter in parameters.values())
         learns = [not parameter.frozen for parameter in parameters.values()]
@@ -56,21 +56,21 @@ class Layout:
         """Return the flat vector of named tensors."""
         return torch.cat([named[name].reshape(-1) for name in self.parameters])
 
-    def pad(self, own: Layout, flat: Tensor) -> Tensor:
-        """Return [P] of this layout from [P] of `own`, whose tensors are nowhere larger.
+    def pad(self, layout: Layout, flat: Tensor) -> Tensor:
+        """Return [P] of this layout from [P] of `layout`, whose tensors are nowhere larger.
 
         Each tensor goes into a corner of zeros: rows and columns keep their numbers, and a product
         of padded tensors has the product of the true ones in its corner.
         """
-        named = {name: flat.new_zeros(one.shape) for name, one in self.parameters.items()}
-        for name, tensor in own.split(flat).items():
+        named = {name: flat.new_zeros(parameter.shape) for name, parameter in self.parameters.items()}
+        for name, tensor in layout.split(flat).items():
             named[name][_corner(tensor.shape)] = tensor
         return self.join(named)
 
-    def crop(self, own: Layout, flat: Tensor) -> dict[str, Tensor]:
-        """Return by name the part of [P] that `own`, with smaller or equal tensors, has."""
+    def crop(self, layout: Layout, flat: Tensor) -> dict[str, Tensor]:
+        """Return by name the part of [P] that `layout`, with smaller or equal tensors, has."""
         named = self.split(flat)
-        return {name: named[name][_corner(one.shape)] for name, one in own.parameters.items()}
+        return {name: named[name][_corner(parameter.shape)] for name, parameter in layout.parameters.items()}
 
     def initial(self, seeds: Tensor, step: int = 0) -> Tensor:
         """Return initial parameters [L, P], float64, of trials with `seeds` [L].

@@ -94,7 +94,7 @@ class Parameter:
 def within(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:
     """Return a part's entries by their own names: `scorer.b` is `b` for the prefix `scorer`."""
     start = f"{prefix}."
-    return {name.removeprefix(start): one for name, one in named.items() if name.startswith(start)}
+    return {name.removeprefix(start): value for name, value in named.items() if name.startswith(start)}
 
 
 def under(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:

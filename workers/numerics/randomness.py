@@ -129,7 +129,7 @@ class Streams:
         """
         native = library("permutations") if self.state.device.type == "cpu" else None
         if native or (stream_kernels.draws_on(self.state.device) and size <= stream_kernels.LARGEST):
-            sizes, lengths = (self.state.new_full((self.lanes,), one) for one in (size, length))
+            sizes, lengths = (self.state.new_full((self.lanes,), count) for count in (size, length))
             return self._permute(native, rows, sizes, lengths, size, length)
         keys = self.words(rows * size).view(self.lanes, rows, size)
         return keys.argsort(dim=-1)[..., :length]
@@ -164,17 +164,17 @@ class Streams:
 def keep_mask(streams: Streams, rates: Tensor, *shape: int) -> Tensor:
     """Return [L, *shape] bool: False where dropout drops, with probability exactly `rates` [L]."""
     if stream_kernels.draws_on(streams.state.device):
-        own = streams.state.contiguous(), rates.double().contiguous()
-        return stream_kernels.stream_mask(*own, math.prod(shape)).view(-1, *shape)
+        given = streams.state.contiguous(), rates.double().contiguous()
+        return stream_kernels.stream_mask(*given, math.prod(shape)).view(-1, *shape)
     state, threshold = dropout_streams_and_thresholds(streams, rates)
     return Streams(state=state).bytes(*shape) >= threshold.view(-1, *[1] * len(shape))
 
 
-def padded_keep_mask(streams: Streams, rates: Tensor, shape: Sequence[int], own: Sequence[int | Tensor]) -> Tensor:
-    """Return lanes' `keep_mask` of `own` extents, each a number or [L], padded: [L, *shape]."""
+def padded_keep_mask(streams: Streams, rates: Tensor, shape: Sequence[int], unpadded: Sequence[int | Tensor]) -> Tensor:
+    """Return lanes' `keep_mask` of `unpadded` extents, each a number or [L], padded: [L, *shape]."""
     state, threshold = dropout_streams_and_thresholds(streams, rates)
     index = state.new_zeros(state.shape)
-    for extent, size in zip(shape, own, strict=True):
+    for extent, size in zip(shape, unpadded, strict=True):
         sizes = size.long().view(-1, *[1] * (index.dim() - 1)) if isinstance(size, Tensor) else size
         index = (index * sizes)[..., None] + torch.arange(extent, device=state.device)
     drawn = Streams(state=state).bytes(math.prod(shape)).gather(1, index.flatten(1)).view(-1, *shape)

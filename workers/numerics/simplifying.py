@@ -93,8 +93,8 @@ def join_gradients(operations: Sequence[Operation], results: Sequence[Any]) -> l
     left: list[Operation] = []
     for operation in operations:
         is_written = bool(slots_in((operation.arguments, operation.results)) & written)
-        if not is_written and (found := _pieces_of(operation, pieces)):
-            whole, parts = pieces[operation.results[0]] = found
+        if not is_written and (division := _pieces_of(operation, pieces)):
+            whole, parts = pieces[operation.results[0]] = division
             parts = sorted(parts, key=lambda part: part[0])
             ends = [0, *(end for _, end, _ in parts)]
             touch = all(start == end for (start, _, _), end in zip(parts, ends, strict=False))
@@ -134,8 +134,8 @@ def _pieces_of(
         return (whole, [(start, end, slot)]) if start < end else None
     if function is not _ATEN.add.Tensor or keywords or len(positional) != 2:
         return None
-    one, other = (known.get(term) if isinstance(term, Slot) else None for term in positional)
-    return (one[0], [*one[1], *other[1]]) if one and other and one[0] == other[0] else None
+    left, right = (known.get(term) if isinstance(term, Slot) else None for term in positional)
+    return (left[0], [*left[1], *right[1]]) if left and right and left[0] == right[0] else None
 
 
 def find_written(operations: Sequence[Operation], others: Iterable[Slot] = ()) -> set[Any]:
@@ -150,8 +150,8 @@ def find_written(operations: Sequence[Operation], others: Iterable[Slot] = ()) -
     written: set[Any] = set(others)
     for operation in operations:
         schema: Any = getattr(operation.function, "_schema", None)
-        told = schema is None or schema.is_mutable or any(one.alias_info for one in schema.returns)
-        if not told and operation.function not in _SHARING:
+        has_alias = schema is None or schema.is_mutable or any(result.alias_info for result in schema.returns)
+        if not has_alias and operation.function not in _SHARING:
             continue
         names = [*names_in(operation.arguments), *slots_in(operation.results)]
         if schema is None or schema.is_mutable:
@@ -169,8 +169,8 @@ def _compute(operation: Operation) -> list[Any] | None:
     if slots_in(operation.arguments):
         return None
     positional, keywords = operation.arguments
-    found = pytree.tree_leaves(operation.function(*positional, **keywords))
-    return found if all(one is None or one.numel() <= LARGEST_KEPT for one in found) else None
+    results = pytree.tree_leaves(operation.function(*positional, **keywords))
+    return results if all(result is None or result.numel() <= LARGEST_KEPT for result in results) else None
 
 
 def _needed(operations: Sequence[Operation], needed: set[Slot]) -> list[Operation]:

@@ -64,11 +64,11 @@ def stream_permutations(states: Tensor, rows: int, sizes: Tensor, lengths: Tenso
 stream_states.register_fake(lambda seeds, steps, tag: torch.empty_like(seeds))
 stream_words.register_fake(lambda states, count: states.new_empty(states.shape[0], count))
 stream_mask.register_fake(lambda states, _, count: states.new_empty(states.shape[0], count, dtype=torch.bool))
-stream_permutations.register_fake(lambda states, rows, *own: states.new_empty(states.shape[0], rows, own[-1]))
+stream_permutations.register_fake(lambda states, rows, *others: states.new_empty(states.shape[0], rows, others[-1]))
 
 
 def _launch(name: str, threads: int, arguments: list[int | Tensor]) -> None:
-    device = next(one for one in arguments if isinstance(one, Tensor)).device
+    device = next(argument for argument in arguments if isinstance(argument, Tensor)).device
     _kernels_of(device)[name](-(-threads // _THREADS), _THREADS, arguments)
 
 
@@ -104,8 +104,8 @@ def find_fault(device: torch.device) -> str:
     words = [[_word(state, index) for index in range(count)] for state in states]
     rates, sizes, lengths = [0.25, 0.9], [7, 5], [4, 5]
     kept = [_keep(state, rate, count) for state, rate in zip(states, rates, strict=True)]
-    own = zip(states, sizes, lengths, strict=True)
-    drawn = [_permute(state, 3, size, length, 5) for state, size, length in own]
+    lanes = zip(states, sizes, lengths, strict=True)
+    drawn = [_permute(state, 3, size, length, 5) for state, size, length in lanes]
 
     def on(numbers: list[int] | list[float]) -> Tensor:
         dtype = torch.float64 if isinstance(numbers[0], float) else None
@@ -114,13 +114,13 @@ def find_fault(device: torch.device) -> str:
     started = stream_states(on(seeds), on(steps), tag)
     found_words = [[word & _WORD for word in row] for row in stream_words(started, count).tolist()]
     permuted = stream_permutations(started, 3, on(sizes), on(lengths), 7, 5)
-    found = {
+    checks = {
         "stream_states": ([state & _WORD for state in started.tolist()], states),
         "stream_words": (found_words, words),
         "stream_mask": (stream_mask(started, on(rates), count).tolist(), kept),
         "stream_permutations": (permuted.tolist(), drawn),
     }
-    faults = (f"{name} gives other numbers here" for name, (one, other) in found.items() if one != other)
+    faults = (f"{name} gives other numbers here" for name, (numbers, other) in checks.items() if numbers != other)
     return next(faults, "")
 
 

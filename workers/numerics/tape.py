@@ -129,7 +129,7 @@ class Tape(TorchDispatchMode):
             operations = fuse(operations, results, self.kinds, self._device, lanes)
         elif self.leaves:
             operations = join_gradients(operations, results)
-        operations = [_Numbered(one).as_operation() if _is_refused(one) else one for one in operations]
+        operations = [_Numbered(call).as_operation() if _is_refused(call) else call for call in operations]
         freed: list[list[Slot]] = []  # slots that no later operation needs, last operation first
         needed = slots_in(results)
         for operation in reversed(operations):
@@ -160,7 +160,7 @@ class _Numbered:
     def __init__(self, operation: Operation) -> None:
         self._function, self._arguments, self._results = operation
         leaves = pytree.tree_leaves(self._arguments)
-        self._slots = [*dict.fromkeys(one for one in leaves if isinstance(one, Slot))]
+        self._slots = [*dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Slot))]
         self.number = next(_NUMBERS)
         _NUMBERED[self.number] = self
 
@@ -172,11 +172,11 @@ class _Numbered:
         values = dict(zip(self._slots, given, strict=True))
         positional, keywords = replace(Slot, values.__getitem__, self._arguments)
         returned = pytree.tree_leaves(self._function(*positional, **keywords))
-        return [one for one in returned if isinstance(one, Tensor)]
+        return [leaf for leaf in returned if isinstance(leaf, Tensor)]
 
     def as_operation(self) -> Operation:
         """Return the operation of a recording that calls this one, and keeps it."""
-        results = [one for one in self._results if one is not None]
+        results = [result for result in self._results if result is not None]
         return Operation(self, [[*self._slots], {}], results)
 
 
@@ -185,7 +185,7 @@ def _is_refused(operation: Operation) -> bool:
     schema: Any = getattr(operation.function, "_schema", None)
     if schema is None or schema.is_mutable:
         return False
-    return any(str(one.type) == "List[bool]" for one in schema.arguments)
+    return any(str(argument.type) == "List[bool]" for argument in schema.arguments)
 
 
 _NUMBERED: WeakValueDictionary[int, _Numbered] = WeakValueDictionary()

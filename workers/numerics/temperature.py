@@ -65,14 +65,14 @@ def fit_temperature(best: BestTemperatures, degree: int = 4) -> dict[str, float]
             fitted: Any = np.polyfit(entropy.numpy(), (1 / best.temperature).numpy(), degree)
         except np.exceptions.RankWarning as error:
             least, most = float(entropy.min()), float(entropy.max())
-            told = f"entropies of {least:.3g} to {most:.3g} are too alike to fit degree {degree}"
-            raise ValueError(told) from error
+            message = f"entropies of {least:.3g} to {most:.3g} are too alike to fit degree {degree}"
+            raise ValueError(message) from error
     return {f"a{degree - index}": float(value) for index, value in enumerate(fitted)}
 
 
 def sweep(path: str, temperatures: str) -> Mapping[str, float]:
     """Return label -> temperature of a text `1 2 4`: `temperature=2` -> 2; raises PluginError."""
-    found: dict[str, float] = {}
+    by_label: dict[str, float] = {}
     for item in temperatures.split():
         try:
             value = float(item)
@@ -82,8 +82,8 @@ def sweep(path: str, temperatures: str) -> Mapping[str, float]:
             raise PluginError(
                 f"{path}: {item!r} must be a number in [0.001, 1e+06]; write numbers with spaces between them"
             )
-        found[f"temperature={item}"] = value
-    return found
+        by_label[f"temperature={item}"] = value
+    return by_label
 
 
 # -- closed forms ----------------------------------------------------------------------------------
@@ -141,15 +141,15 @@ def error_curve(matrix: Tensor, value: Tensor, prompts: Prompts) -> Curve:
     weight, offset = value[..., -1, None], value[..., :-1]
     tasks, crossed = prompts.tasks, _outer(offset, prompts.task_mean)
     both = weight[..., None] * tasks + crossed  # E[(v_x + v_y w) w']
-    own = weight[..., None] * (both + crossed.mT) + _outer(offset, offset)  # E[(v_x + v_y w) (v_x + v_y w)']
+    moment = weight[..., None] * (both + crossed.mT) + _outer(offset, offset)  # E[(v_x + v_y w) (v_x + v_y w)']
     noise_in_values = noise * weight[..., 0].square()
     asked = covariance + _outer(mean, mean)  # E[x x'] of the input that is asked
     constant = _trace(tasks @ asked) + noise - 2 * _form(mean, both, mean)
-    constant = constant + _trace(own @ (covariance / pairs + _outer(mean, mean))) + noise_in_values / pairs
+    constant = constant + _trace(moment @ (covariance / pairs + _outer(mean, mean))) + noise_in_values / pairs
     of_asked = _trace(covariance @ matrix @ asked @ both.mT)
-    cross = free * (of_asked - _form(mean, own @ covariance @ matrix, mean))
-    isotropic = (_trace(own @ covariance) + noise_in_values)[..., None, None] * covariance
-    middle = covariance @ own @ covariance + isotropic / pairs
+    cross = free * (of_asked - _form(mean, moment @ covariance @ matrix, mean))
+    isotropic = (_trace(moment @ covariance) + noise_in_values)[..., None, None] * covariance
+    middle = covariance @ moment @ covariance + isotropic / pairs
     second = free * _trace(matrix @ asked @ matrix.mT @ middle)
     return Curve(constant=constant, cross=cross, second=second)
 
@@ -187,9 +187,9 @@ def predict_weights(matrix: Tensor, value: Tensor, inputs: Tensor, labels: Tenso
     return moments @ matrix
 
 
-def _outer(one: Tensor, other: Tensor) -> Tensor:
+def _outer(left: Tensor, right: Tensor) -> Tensor:
     """Return [d, d] of [d] and [d]."""
-    return one[..., :, None] * other[..., None, :]
+    return left[..., :, None] * right[..., None, :]
 
 
 def _form(left: Tensor, matrix: Tensor, right: Tensor) -> Tensor:

@@ -109,8 +109,8 @@ class Traced:
             try:
                 return _Recording(_off_python(replay, leaves), form_out, replay)
             except RuntimeError as error:
-                told = _first_line(error)
-                _tell(f"operations of a step are started by Python, some 10 % slower: {told}")
+                reason = _first_line(error)
+                _tell(f"operations of a step are started by Python, some 10 % slower: {reason}")
                 return _Recording(replay, form_out, replay)
 
     def _run(self, given: Sequence[Tensor], form: pytree.TreeSpec) -> tuple[list[Tensor], pytree.TreeSpec]:
@@ -127,8 +127,8 @@ class Traced:
             if isinstance(error, CannotRecord) or explain(error) or not tape.origins:
                 raise
             # A gradient is computed where no frame of the plug-in is left.
-            told = f"{tape.describe_last()}: {_first_line(error)}"
-            raise PluginError(f"a plug-in failed: {told}") from error
+            reason = f"{tape.describe_last()}: {_first_line(error)}"
+            raise PluginError(f"a plug-in failed: {reason}") from error
         return tape.replayer(tape.slots(results)), form_out
 
 

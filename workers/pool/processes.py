@@ -126,10 +126,10 @@ class _WorkerProcesses:
         """Run one process to its end."""
         pipes = [Pipe() for _ in range(2)]
         theirs = [other.fileno() for _, other in pipes]
-        found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
         command = [sys.executable, "-c", _PROGRAM, *map(str, theirs)]
         # A session of its own: a terminal's Ctrl-C is for the launcher, which stops workers itself.
-        process = subprocess.Popen(command, pass_fds=theirs, env={**os.environ, **found}, start_new_session=True)
+        process = subprocess.Popen(command, pass_fds=theirs, env={**os.environ, **environment}, start_new_session=True)
         self._processes.add(process)
         for _, other in pipes:
             other.close()  # so that the end of the process is the end of the pipe

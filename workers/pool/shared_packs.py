@@ -80,14 +80,14 @@ class StudyDevice:
     def join(self, structure: str, archive: Archive | None) -> StudyLanes | None:
         """Return the study's lanes, none yet, in another's pack of this structure, or None."""
         key = self.key(structure)
-        shared = next((one for one in self.packs if one.key == key and one.is_open), None)
+        shared = next((pack for pack in self.packs if pack.key == key and pack.is_open), None)
         return StudyLanes(self, shared, archive) if shared else None
 
     @property
     def structures(self) -> tuple[str, ...]:
         """Structures of packs that this study could join; a hint, as others may hold the device."""
-        packs = [one for one in [*self.packs] if one.is_open]
-        return tuple(one.key.structure for one in packs if one.key == self.key(one.key.structure))
+        packs = [pack for pack in [*self.packs] if pack.is_open]
+        return tuple(pack.key.structure for pack in packs if pack.key == self.key(pack.key.structure))
 
     def key(self, structure: str) -> _Key:
         """Return the key of packs that this study's trials of a structure can train in now."""
@@ -173,7 +173,7 @@ class StudyLanes:
         """
         try:
             with together(self.pack.device):
-                found = self.pack.train_studies(most)
+                reports = self.pack.train_studies(most)
         except Exception as error:
             if len(self.shared.members) == 1 or out_of_memory(error):
                 raise
@@ -181,7 +181,7 @@ class StudyLanes:
             for member in [*self.shared.members.values()]:
                 member.part(is_open=False)
             return
-        for study, report in found:
+        for study, report in reports:
             self.shared.members[study].deliver(report)
 
     def deliver(self, report: Report) -> None:

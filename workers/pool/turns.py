@@ -129,11 +129,11 @@ class Turns:
         """Count time in a turn for those that have lanes; return True if it may go on."""
         with self._changed:
             lanes = sum(users.values())
-            for user, own in users.items():
-                spent = seconds * own / lanes / self._shares[user]()
+            for user, count in users.items():
+                spent = seconds * count / lanes / self._shares[user]()
                 self._spent[user] = self._spent.get(user, self._least) + spent
             earned = self._spent[study] - QUANTUM_SECONDS / self._shares[study]()
-            return not device.brief and all(earned <= self._spent[one] for one in device.training)
+            return not device.brief and all(earned <= self._spent[waiting] for waiting in device.training)
 
     def give_back(self, device: _Device) -> None:
         """Give the device to the next study that waits."""
@@ -151,7 +151,7 @@ class Turns:
         self._spent[study] = max(self._spent.get(study, self._least), earliest)
 
     def _is_next(self, device: _Device, study: int) -> bool:
-        return not device.brief and min(device.training, key=lambda one: (self._spent[one], one)) == study
+        return not device.brief and min(device.training, key=lambda waiting: (self._spent[waiting], waiting)) == study
 
 
 @final

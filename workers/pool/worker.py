@@ -117,7 +117,7 @@ class Worker:
                     self._waiting_per_running = directives.waiting_per_running
                     with self.study_device.turns.briefly():
                         reports += self._apply(directives)
-                        trained = self.lanes and any(one.has_trained for one in self.lanes.trials)
+                        trained = self.lanes and any(trial.has_trained for trial in self.lanes.trials)
                         is_due = directives.save or self._timer.is_due()
                         saves = bool(self.archive and trained and is_due)
                     if not (reports or directives.save or saves):
@@ -267,7 +267,7 @@ class Worker:
             pack = self._make_pack(trials[:lanes])
         if isinstance(pack, Shortage):
             error = _describe_shortage(pack)
-            return [_report_failure(one.start, one.parent_step, error) for one in trials[:lanes]]
+            return [_report_failure(trial.start, trial.parent_step, error) for trial in trials[:lanes]]
         self.lanes = self.study_device.open(pack, self.archive)
         return []
 

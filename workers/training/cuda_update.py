@@ -119,18 +119,18 @@ def find_fault(update: CudaUpdate, recipe: Recipe, layout: Layout, device: torch
         return apply_gradient(recipe.bind(knobs), layout, state, gradient, loss)
 
     def train(step: Callable[..., State]) -> State:
-        state = vmap(lambda own: initial_state(recipe, layout, own))(drawn[:, 0])
+        state = vmap(lambda parameters: initial_state(recipe, layout, parameters))(drawn[:, 0])
         for number in range(_COMPARED_STEPS):
             gradient = drawn[:, 1 + number]
             state = step(knobs, state, gradient, gradient.mean(-1))
         return state
 
     try:
-        found, expected = train(update), train(vmap(trace))
+        computed, expected = train(update), train(vmap(trace))
     except RuntimeError as error:
         return shorten(" ".join(str(error).split()) or type(error).__name__, 200)
-    pairs = zip(tree_leaves(found), tree_leaves(expected), strict=True)
-    if all(torch.allclose(one, other, *_CLOSE[recipe.dtype]) for one, other in pairs):
+    pairs = zip(tree_leaves(computed), tree_leaves(expected), strict=True)
+    if all(torch.allclose(leaf, other, *_CLOSE[recipe.dtype]) for leaf, other in pairs):
         return None
     return "the kernel gives other numbers than the traced update"
 
@@ -158,8 +158,8 @@ class CudaUpdate:
         shadow = state.shadow.get("ema", none)
         progress = state.step, state.loss_sum, state.diverged_at
         # In the order of cuda_update.cu.
-        given = [one.contiguous() for one in (state.parameters, *moments, shadow, *progress)]
-        made = [torch.empty_like(one) for one in given]
+        given = [tensor.contiguous() for tensor in (state.parameters, *moments, shadow, *progress)]
+        made = [torch.empty_like(tensor) for tensor in given]
         lanes, total = state.parameters.shape
         averages = shadow.numel() // state.parameters.numel()
         choices = [lanes, total, averages, *self._choices]
@@ -174,19 +174,19 @@ class CudaUpdate:
 def _knobs_of(recipe: Recipe) -> list[Tensor]:
     """Return the knobs, [L] each, in the order of cuda_update.cu; any number for a missing one."""
     optimizer, schedule, averaging = recipe.optimizer, recipe.optimizer.schedule, recipe.averaging
-    found: list[Any] = [recipe.training.steps, optimizer.learning_rate, optimizer.clip_norm]
+    knobs: list[Any] = [recipe.training.steps, optimizer.learning_rate, optimizer.clip_norm]
     none: Any = optimizer.clip_norm
     if isinstance(optimizer, TwoMoments):
-        found += [optimizer.weight_decay, optimizer.beta1, optimizer.beta2, optimizer.epsilon]
+        knobs += [optimizer.weight_decay, optimizer.beta1, optimizer.beta2, optimizer.epsilon]
     else:
         assert isinstance(optimizer, StochasticGradientDescent)
-        found += [optimizer.weight_decay, optimizer.momentum, none, none]
+        knobs += [optimizer.weight_decay, optimizer.momentum, none, none]
     if isinstance(schedule, Linear | Cosine):
-        found += [schedule.warmup, schedule.end_multiplier]
+        knobs += [schedule.warmup, schedule.end_multiplier]
     else:
-        found += [schedule.warmup, schedule.cooldown] if isinstance(schedule, WarmupCooldown) else [none, none]
+        knobs += [schedule.warmup, schedule.cooldown] if isinstance(schedule, WarmupCooldown) else [none, none]
     if isinstance(averaging, Ema | Bema):
-        found += [averaging.rho, averaging.kappa]
+        knobs += [averaging.rho, averaging.kappa]
     else:
-        found += [averaging.rho if isinstance(averaging, BemaGrid) else none, none]
-    return found
+        knobs += [averaging.rho if isinstance(averaging, BemaGrid) else none, none]
+    return knobs

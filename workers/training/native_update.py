@@ -92,7 +92,7 @@ class NativeUpdate:
         self._choices = {"optimizer": _OPTIMIZERS.index(type(optimizer)), "nesterov": int(nesterov)}
         self._buffer = "first" if isinstance(optimizer, StochasticGradientDescent) else "buffer"
         if isinstance(optimizer, Muon):
-            matrices = [Turned(*place) for place in optimizer.matrices_of(layout)]
+            matrices = [Turned(*matrix) for matrix in optimizer.matrices_of(layout)]
             self._turned = (Turned * len(matrices))(*matrices)
             self._choices |= {"iterations": optimizer.iterations, "matrices": len(matrices)}
 
@@ -135,8 +135,8 @@ class NativeUpdate:
             "after": moved,
         }
         for name, moment in before.items():
-            place = self._buffer if name == "buffer" else name
-            tensors |= {place: moment, f"{place}_after": after[name]}
+            field = self._buffer if name == "buffer" else name
+            tensors |= {field: moment, f"{field}_after": after[name]}
         for name, tensor in tensors.items():
             setattr(plan, name, address(tensor) if tensor is not None else None)
         if self._choices.get("matrices"):
@@ -180,17 +180,17 @@ class Scalars:
 
     def __call__(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
         """Return float64 [L, scalars + averages], as update.hpp reads them."""
-        own = [knobs[path] for path in self._paths]
-        if not (self._ahead and are_of(self._step, [step]) and are_of(self._knobs, own)):
+        inputs = [knobs[path] for path in self._paths]
+        if not (self._ahead and are_of(self._step, [step]) and are_of(self._knobs, inputs)):
             self._ahead = [*self.of_next(knobs, step).flip(0)]  # the next one is the last
-            self._knobs = versions_of(own)
+            self._knobs = versions_of(inputs)
         return self._ahead.pop()
 
     def of_next(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
         """Return float64 [AHEAD, L, scalars + averages] of this and later steps on their device."""
         steps = step[:, None] + torch.arange(AHEAD, device=step.device)
-        own = {path: knobs[path] for path in self._paths}
-        return self._traced(own, steps).transpose(0, 1).contiguous()
+        inputs = {path: knobs[path] for path in self._paths}
+        return self._traced(inputs, steps).transpose(0, 1).contiguous()
 
     def note_step(self, step: Tensor) -> None:
         """Note which tensor holds the steps after the update."""

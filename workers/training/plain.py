@@ -55,7 +55,7 @@ def train(
     The training loss is the mean since the validation before. Diagnostics of attention are left to
     the engine. A `nudge` above 0 moves each parameter of the start by one last bit.
     """
-    last, found = stages[-1], dict[Key, float]()
+    last, values = stages[-1], dict[Key, float]()
     sets = draw_sets(last, evaluation_seed)
     state = start(stages[0], nudge)
     for stage in stages:
@@ -64,17 +64,17 @@ def train(
         for step in range(reported + 1, min(stage.until, until) + 1):
             state = make_step(stage, layout, state)
             if state.diverged_at:
-                return Trained(found, f"the training loss was not finite at step {step}")
+                return Trained(values, f"the training loss was not finite at step {step}")
             if step % training.validate_every and step != training.steps:
                 continue
             if stage is last and step in steps:
                 metrics = evaluate(stage, layout, state, sets)
-                found |= metrics
+                values |= metrics
                 if not all(map(math.isfinite, metrics.values())):
-                    return Trained(found, f"a validation metric was not finite at step {step}")
-                found[step, "loss", "raw", ""] = float(state.loss_sum) / (step - reported)
+                    return Trained(values, f"a validation metric was not finite at step {step}")
+                values[step, "loss", "raw", ""] = float(state.loss_sum) / (step - reported)
             reported, state = step, state._replace(loss_sum=torch.zeros_like(state.loss_sum))
-    return Trained(found, None)
+    return Trained(values, None)
 
 
 def start(stage: Stage, nudge: int = 0) -> State:
@@ -134,14 +134,14 @@ def draw_masks(stage: Stage, step: int, *, length: int) -> Parameters:
 @torch.no_grad()
 def evaluate(stage: Stage, layout: Layout, state: State, sets: Mapping[str, Batch]) -> dict[Key, float]:
     """Return all metrics of the parameters and their averages, on all sets, by all evaluations."""
-    found, step = dict[Key, float](), int(state.step)
+    metrics, step = dict[Key, float](), int(state.step)
     models = stage.recipe.model.evaluations().items()
     for variant, flat in list_variants(stage.recipe, state):
         for (condition, batch), (label, model) in itertools.product(sets.items(), models):
             where = " ".join(filter(None, (condition, label, variant.condition)))
             for name, mean in mean_metrics(stage.recipe, layout, model, flat, batch).items():
-                found[step, name, variant.name, where] = mean
-    return found
+                metrics[step, name, variant.name, where] = mean
+    return metrics
 
 
 def list_variants(recipe: Recipe, state: State) -> Iterator[tuple[Variant, Tensor]]:

@@ -96,12 +96,12 @@ class Recipe:
 
     def knobs(self) -> dict[str, float]:
         """Return dotted path -> value of every knob; if tensors are padded, of the trial's own sizes, too."""
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for section in SECTIONS:
-            found.update(plugins.knobs(getattr(self, section), section))
+            values.update(plugins.knobs(getattr(self, section), section))
             if self.training.pad_shapes:
-                found.update(plugins.paddable_sizes(getattr(self, section), section))
-        return found
+                values.update(plugins.paddable_sizes(getattr(self, section), section))
+        return values
 
     def pad(self) -> Recipe:
         """Return the recipe that trials of this structure share, with padded sizes if they pad."""
@@ -198,8 +198,8 @@ def _accumulate(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, mask
     for number in range(count):
         part = {name: tensor.chunk(count)[number] for name, tensor in batch.items()}
         # A mask that is drawn for tokens and not for sequences is the same for all parts.
-        own = {name: mask if whole[name] == small[name] else mask.chunk(count)[number] for name, mask in masks.items()}
-        of_part, part_loss = recipe.learning.gradient(layout, flat, part, _loss(recipe, own))
+        keep = {name: mask if whole[name] == small[name] else mask.chunk(count)[number] for name, mask in masks.items()}
+        of_part, part_loss = recipe.learning.gradient(layout, flat, part, _loss(recipe, keep))
         gradient, loss = gradient + shares[number] * of_part, loss + shares[number] * part_loss
     return gradient, loss
 
@@ -251,8 +251,8 @@ def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: 
 
     def evaluate_model(parameters: Parameters) -> dict[str, Tensor]:
         outputs = model.outputs(parameters, batch, {})
-        found = recipe.task.metrics(outputs, batch)
-        return found | diagnose(model, parameters, batch, outputs) if recipe.training.diagnostics else found
+        metrics = recipe.task.metrics(outputs, batch)
+        return metrics | diagnose(model, parameters, batch, outputs) if recipe.training.diagnostics else metrics
 
     return recipe.learning.evaluate(layout, flat, evaluate_model)
 

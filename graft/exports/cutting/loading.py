@@ -25,8 +25,8 @@ def open_file(path: Path) -> Generator[Any]:
         spec.loader.exec_module(module)
         yield module
     except (NameError, AttributeError, ImportError, TypeError) as error:
-        told = "the code taken out of Graft does not run by itself"
+        fault = "the code taken out of Graft does not run by itself"
         needs = "what a plug-in needs must be imports, definitions and plain assignments"
-        raise StudyError(f"{told}: {type(error).__name__}: {error}; {needs}") from error
+        raise StudyError(f"{fault}: {type(error).__name__}: {error}; {needs}") from error
     finally:
         del sys.modules[name]

@@ -64,8 +64,8 @@ def read_module(name: str) -> Module:
     statements, ours, foreign = dict[str, ast.stmt](), dict[str, Symbol](), dict[str, str]()
     for node in tree.body:
         if isinstance(node, ast.Import):
-            for one in node.names:
-                foreign[one.asname or one.name.partition(".")[0]] = _import_line(one)
+            for alias in node.names:
+                foreign[alias.asname or alias.name.partition(".")[0]] = _import_line(alias)
         elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
             source = node.module or ""
             if node.level:
@@ -73,11 +73,11 @@ def read_module(name: str) -> Module:
             # A plug-in from outside imports its neighbours by their bare names.
             elif is_outside and importlib.util.find_spec(f"{package}.{source.partition('.')[0]}"):
                 source = f"{package}.{source}"
-            for one in node.names:
+            for alias in node.names:
                 if f"{source}.".startswith(_OURS):
-                    ours[one.asname or one.name] = Symbol(source, one.name)
+                    ours[alias.asname or alias.name] = Symbol(source, alias.name)
                 else:
-                    foreign[one.asname or one.name] = f"from {source} {_import_line(one)}"
+                    foreign[alias.asname or alias.name] = f"from {source} {_import_line(alias)}"
         else:
             statements |= dict.fromkeys(definitions(node), node)
     title = " ".join((ast.get_docstring(tree) or name).partition("\n\n")[0].split())
@@ -101,13 +101,13 @@ def definitions(node: ast.stmt) -> Iterator[str]:
         yield node.name
     elif isinstance(node, ast.Assign | ast.AnnAssign):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            yield from (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
+            yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
 
 
 def defined(symbol: Symbol) -> Symbol:
     """Return the symbol where a name is defined, which may have come through other modules."""
-    found = read_module(symbol.module).ours.get(symbol.name, symbol)
-    return symbol if found == symbol else defined(found)  # equal: a module that lies in a package
+    origin = read_module(symbol.module).ours.get(symbol.name, symbol)
+    return symbol if origin == symbol else defined(origin)  # equal: a module that lies in a package
 
 
 SCOPES = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -116,18 +116,18 @@ SCOPES = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, 
 
 def bound_names(node: ast.AST) -> frozenset[str]:
     """Return the names that a function or comprehension binds itself, without those inside it."""
-    found, waiting = set[str](), [*ast.iter_child_nodes(node)]
+    names, waiting = set[str](), [*ast.iter_child_nodes(node)]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-            found.add(one.id)
-        elif isinstance(one, ast.arg):
-            found.add(one.arg)
-        elif isinstance(one, ast.FunctionDef):
-            found.add(one.name)
-        if not isinstance(one, SCOPES):
-            waiting += ast.iter_child_nodes(one)
-    return frozenset(found)
+        child = waiting.pop()
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            names.add(child.id)
+        elif isinstance(child, ast.arg):
+            names.add(child.arg)
+        elif isinstance(child, ast.FunctionDef):
+            names.add(child.name)
+        if not isinstance(child, SCOPES):
+            waiting += ast.iter_child_nodes(child)
+    return frozenset(names)
 
 
 def is_alias(symbol: Symbol) -> bool:
@@ -200,13 +200,13 @@ def list_unreached(node: ast.AST, module: str) -> Iterator[ast.stmt]:
             case _:
                 return False
 
-    for one in ast.walk(node):
-        match one:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() | ast.IfExp()) if is_off(one.value):
+    for part in ast.walk(node):
+        match part:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() | ast.IfExp()) if is_off(part.value):
                 off.add(name)
-                yield one
-            case ast.If(orelse=[]) if is_off(one.test):
-                yield one
+                yield part
+            case ast.If(orelse=[]) if is_off(part.test):
+                yield part
             case _:
                 pass
 
@@ -214,4 +214,4 @@ def list_unreached(node: ast.AST, module: str) -> Iterator[ast.stmt]:
 def first_line(node: ast.stmt) -> int:
     """Return the line on which a statement begins, its decorators included."""
     decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
-    return min([node.lineno, *(one.lineno for one in decorators)])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])

@@ -36,13 +36,13 @@ def list_parts(plugin: object, left_out: Collection[str] = ()) -> Iterator[objec
 
 def plan_of(plugin: object, names: Mapping[Object, str], left_out: Collection[str] = ()) -> dict[str, Any]:
     """Return a plug-in's class and fields, as the file's `build` reads them; a part by its name."""
-    found: dict[str, Any] = {"class": names[type(plugin)]}
+    plan: dict[str, Any] = {"class": names[type(plugin)]}
     for name, rule in plugins.rules(type(plugin)).items():
         value = getattr(plugin, name)
         if not rule.family:
-            found[name] = written_of(value)
+            plan[name] = written_of(value)
         elif plugins.title(rule.family) in left_out:
-            found[name] = plugins.name_of(value)
+            plan[name] = plugins.name_of(value)
         else:
-            found[name] = plan_of(value, names, left_out)
-    return found
+            plan[name] = plan_of(value, names, left_out)
+    return plan

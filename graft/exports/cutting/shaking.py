@@ -72,32 +72,32 @@ def shake(wanted: Iterable[Object], methods: Iterable[str], stand_ins: StandIns 
 
     Raises StudyError for code that needs a whole module of Graft, or two things of one name.
     """
-    symbols = {one: Symbol(one.__module__, one.__name__) for one in wanted}
+    symbols = {member: Symbol(member.__module__, member.__name__) for member in wanted}
     kept = _Kept(methods=set(methods), stand_ins={**STAND_INS, **(stand_ins or {})})
     kept.close(symbols.values())
     names = _name(kept)
     modules = dict.fromkeys(symbol.module for symbol in kept.symbols)
     needs = dict[str, list[str]]()
     for name in modules:
-        ours = {defined(one).module for one in read_module(name).ours.values() if is_defined(one)}
+        ours = {defined(symbol).module for symbol in read_module(name).ours.values() if is_defined(symbol)}
         used = {symbol.module for symbol in kept.used.get(name, ())}
         # Sorted, as sets of texts come in another order in each process.
         needs[name] = sorted((ours & modules.keys() | used) - {name})
     sections = list[str]()
     for module in TopologicalSorter(needs).static_order():
-        own = [kept.text(symbol, names) for symbol in kept.in_order(module)]
-        sections.append("\n\n\n".join([f"# {read_module(module).title}\n# {'-' * 98}", *own]))
-    whole = sorted(one for one in kept.imports if one.startswith("import "))
+        texts = [kept.text(symbol, names) for symbol in kept.in_order(module)]
+        sections.append("\n\n\n".join([f"# {read_module(module).title}\n# {'-' * 98}", *texts]))
+    whole = sorted(statement for statement in kept.imports if statement.startswith("import "))
     given = dict[str, list[str]]()  # module -> the names from it, which share a line
     for statement in sorted(kept.imports.difference(whole)):
         source, _, name = statement.partition(" import ")
         given.setdefault(source, []).append(name)
-    parts = [f"{source} import {', '.join(own)}" for source, own in given.items()]
+    parts = [f"{source} import {', '.join(imported)}" for source, imported in given.items()]
     imports = "\n".join([*whole, *parts])
     text = "\n\n\n".join([f"from __future__ import annotations\n\n{imports}", *sections])
     packages = sorted({statement.split()[1].partition(".")[0] for statement in kept.imports})
-    found = {one: names[symbol] for one, symbol in symbols.items()}
-    return Shaken(text=text, names=found, packages=packages)
+    named = {member: names[symbol] for member, symbol in symbols.items()}
+    return Shaken(text=text, names=named, packages=packages)
 
 
 # --------------------------------------------------------------------------------- what is needed
@@ -143,23 +143,23 @@ class _Kept:
             return _cut(module, node, symbol.module, names)
         blocks = [_cut(module, node, symbol.module, names, until=node.body[0])]
         kept = list(self._body(node, symbol))
-        for before, one in zip([None, *kept], kept, strict=False):
-            is_method = isinstance(one, ast.FunctionDef) or isinstance(before, ast.FunctionDef)
+        for before, statement in zip([None, *kept], kept, strict=False):
+            is_method = isinstance(statement, ast.FunctionDef) or isinstance(before, ast.FunctionDef)
             gap = "\n" if before and (is_method or before is node.body[0]) else ""
-            if stand_in := self._stand_in(one, symbol):
+            if stand_in := self._stand_in(statement, symbol):
                 text = stand_in
-            elif isinstance(one, ast.AnnAssign) and is_field(one, symbol.module):
-                text = f"    {ast.unparse(one.target)}: {ast.unparse(one.annotation)}"
+            elif isinstance(statement, ast.AnnAssign) and is_field(statement, symbol.module):
+                text = f"    {ast.unparse(statement.target)}: {ast.unparse(statement.annotation)}"
             else:
-                text = _cut(module, one, symbol.module, names)
+                text = _cut(module, statement, symbol.module, names)
             blocks.append(gap + text)
         return "\n".join(blocks if kept else [*blocks, "    pass"])
 
     def in_order(self, module: str) -> Sequence[Symbol]:
         """Return the symbols of a module in the order of its file, stand-ins first."""
-        places = {name: place for place, name in enumerate(read_module(module).statements)}
-        own = [symbol for symbol in self.symbols if symbol.module == module]
-        return sorted(own, key=lambda one: -1 if one in self.stand_ins else places[one.name])
+        places = {name: index for index, name in enumerate(read_module(module).statements)}
+        symbols = [symbol for symbol in self.symbols if symbol.module == module]
+        return sorted(symbols, key=lambda symbol: -1 if symbol in self.stand_ins else places[symbol.name])
 
     def _nodes(self, symbol: Symbol) -> Iterator[ast.AST]:
         """Yield the parts of a statement that are kept."""
@@ -171,8 +171,8 @@ class _Kept:
             yield node
             return
         yield from (*node.bases, *node.keywords, *node.decorator_list)
-        for one in [*self._body(node, symbol)]:
-            yield parse(f"class _:\n{text}") if (text := self._stand_in(one, symbol)) else one
+        for statement in [*self._body(node, symbol)]:
+            yield parse(f"class _:\n{text}") if (text := self._stand_in(statement, symbol)) else statement
 
     def _body(self, node: ast.ClassDef, symbol: Symbol) -> Iterator[ast.stmt]:
         # torch.autograd.Function calls its methods, and a loop over an enumeration all members.
@@ -180,22 +180,22 @@ class _Kept:
         foreign = not all(resolve(base, symbol.module) for base in attributes)
         whole = foreign or is_enumeration(node)
         before_is_kept = True
-        for one in node.body:
-            if is_text(one):
+        for statement in node.body:
+            if is_text(statement):
                 if before_is_kept:
-                    yield one
+                    yield statement
                 continue
-            if isinstance(one, ast.FunctionDef):
+            if isinstance(statement, ast.FunctionDef):
                 # __post_init__ checks what was checked.
-                is_special = one.name.startswith("__") and one.name != "__post_init__"
-                is_needed = is_special or one.name in self.methods
-            elif isinstance(one, ast.AnnAssign) and not is_class_variable(one):
+                is_special = statement.name.startswith("__") and statement.name != "__post_init__"
+                is_needed = is_special or statement.name in self.methods
+            elif isinstance(statement, ast.AnnAssign) and not is_class_variable(statement):
                 is_needed = True
             else:
-                is_needed = any(name in self.methods for name in definitions(one))
-            before_is_kept = whole or (is_needed and self._stand_in(one, symbol) != "")
+                is_needed = any(name in self.methods for name in definitions(statement))
+            before_is_kept = whole or (is_needed and self._stand_in(statement, symbol) != "")
             if before_is_kept:
-                yield one
+                yield statement
 
     def _stand_in(self, node: ast.stmt, symbol: Symbol) -> str | None:
         """Return what stands for a method of a class, `None` if it stays as it is."""
@@ -205,10 +205,10 @@ class _Kept:
 
     def _walk(self, node: ast.AST, module: str, bound: frozenset[str] = frozenset()) -> None:
         """Keep what a node names, but for `bound` names; those in annotations may be left out."""
-        if found := resolve(node, module, bound):
-            self._keep(found, module)
+        if symbol := resolve(node, module, bound):
+            self._keep(symbol, module)
             if isinstance(node, ast.Attribute):
-                self.shadows.setdefault(found, set()).update(bound)
+                self.shadows.setdefault(symbol, set()).update(bound)
             return
         if isinstance(node, ast.Attribute):
             self.methods.add(node.attr)
@@ -224,20 +224,20 @@ class _Kept:
             if name == "value" and isinstance(node, ast.AnnAssign) and is_field(node, module):
                 continue
             if name == "decorator_list":
-                value = [one for one in value if not registers(one)]
+                value = [decorator for decorator in value if not registers(decorator)]
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST) and id(child) not in self.unreached:
                     self._walk_annotation(child, module) if in_annotation else self._walk(child, module, bound)
 
     def _walk_annotation(self, node: ast.AST, module: str) -> None:
         read = read_module(module)
-        for one in ast.walk(node):
-            if not isinstance(one, ast.Name):
+        for part in ast.walk(node):
+            if not isinstance(part, ast.Name):
                 continue
-            if one.id in read.foreign:
-                self.imports.add(read.foreign[one.id])
-            if (found := resolve(one, module)) and is_defined(found) and is_alias(found):
-                self._keep(found, module)
+            if part.id in read.foreign:
+                self.imports.add(read.foreign[part.id])
+            if (symbol := resolve(part, module)) and is_defined(symbol) and is_alias(symbol):
+                self._keep(symbol, module)
 
     def _keep(self, symbol: Symbol, user: str) -> None:
         """Keep what a module's kept code names."""
@@ -260,7 +260,7 @@ def _name(kept: _Kept) -> Mapping[Symbol, str]:
     for statement in sorted(kept.imports):
         name = statement.split()[-1].partition(".")[0]
         # `import torch` and `import torch.nn` are the same name for the same package.
-        packages = {one.partition(".")[0] for one in (statement, taken.get(name, statement))}
+        packages = {line.partition(".")[0] for line in (statement, taken.get(name, statement))}
         if name in taken and packages != {f"import {name}"}:
             raise StudyError(f"{taken[name]!r} and {statement!r} cannot stand in one file; rename one of them")
         taken[name] = statement
@@ -275,15 +275,15 @@ def _name(kept: _Kept) -> Mapping[Symbol, str]:
 def _cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symbol, str], until: ast.stmt | None = None) -> str:
     """Return a statement's lines, before `until`, with new names and no registering decorators."""
     decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
-    gone: list[ast.expr | ast.stmt] = [one for one in decorators if registers(one)]
+    gone: list[ast.expr | ast.stmt] = [decorator for decorator in decorators if registers(decorator)]
     gone += list_unreached(node, name) if isinstance(node, ast.FunctionDef) else ()
-    dropped = {line for one in gone for line in range(one.lineno, (one.end_lineno or 0) + 1)}
+    dropped = {line for part in gone for line in range(part.lineno, (part.end_lineno or 0) + 1)}
     last = first_line(until) - 1 if until else node.end_lineno or node.lineno
     kept = (number for number in range(first_line(node), last + 1) if number not in dropped)
     lines = {number: module.lines[number - 1] for number in kept}
     renamed = [
-        (one.lineno, one.col_offset, one.end_col_offset or 0, names[symbol])
-        for one, symbol in _list_named(node, name)
+        (expression.lineno, expression.col_offset, expression.end_col_offset or 0, names[symbol])
+        for expression, symbol in _list_named(node, name)
         if symbol in names
     ]
     is_named = isinstance(node, ast.ClassDef | ast.FunctionDef)

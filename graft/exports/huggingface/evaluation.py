@@ -104,7 +104,7 @@ def _score(model: Mapping[str, Any], asked: Asked) -> pl.DataFrame:
     with _quiet():
         wrap = import_module(_MODELS).HFLM
         wrapped = wrap(**model, batch_size=harness.batch, device=harness.device)
-        found: Any = import_module("lm_eval").simple_evaluate(
+        output: Any = import_module("lm_eval").simple_evaluate(
             model=wrapped,
             tasks=[*harness.tasks],
             task_manager=asked.manager,
@@ -112,14 +112,14 @@ def _score(model: Mapping[str, Any], asked: Asked) -> pl.DataFrame:
             num_fewshot=harness.examples,
             log_samples=False,
         )
-    return to_frame(found)
+    return to_frame(output)
 
 
-def to_frame(found: Mapping[str, Any]) -> pl.DataFrame:
+def to_frame(output: Mapping[str, Any]) -> pl.DataFrame:
     """Return the harness' `{"results": {task: {"acc,none": ..}}, "n-samples": ..}` as rows."""
     rows = list[tuple[Any, ...]]()
-    for task, numbers in found["results"].items():
-        samples = found.get("n-samples", {}).get(task, {}).get("effective")
+    for task, numbers in output["results"].items():
+        samples = output.get("n-samples", {}).get(task, {}).get("effective")
         for key, value in numbers.items():
             metric, comma, rule = key.partition(",")
             if not comma or metric.endswith("_stderr") or not isinstance(value, int | float):

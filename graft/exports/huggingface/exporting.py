@@ -144,12 +144,12 @@ def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> f
     tensors = {f"network.{name}": array for name, array in learned.items()}
     end: dict[str, int] = {}
     if (tokens := write_tokenizer(folder, recipe)) is not None:
-        own = settings["vocab_size"]
-        places = np.full(tokens.count, own, dtype=np.int64)
-        places[[*tokens.kept, tokens.count - 1]] = np.arange(own)
+        vocabulary = settings["vocab_size"]
+        places = np.full(tokens.count, vocabulary, dtype=np.int64)
+        places[[*tokens.kept, tokens.count - 1]] = np.arange(vocabulary)
         tensors["own_tokens"] = places
         end = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), tokens.count - 1)
-        settings |= {"vocab_size": tokens.count, "own_vocabulary": own, **end}
+        settings |= {"vocab_size": tokens.count, "own_vocabulary": vocabulary, **end}
     _write_json(folder / "config.json", settings)
     _write_json(folder / "generation_config.json", {"use_cache": False, **end})
     write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})

@@ -48,8 +48,8 @@ def read_logged(reader: Reader, study: str, where: str | None, top: int) -> Iter
     for row in StoredParams(stored).decode(rows):
         validations: dict[int, dict[str, float]] = {}
         for step, name, variant, under, value in read_metrics(reader, row["id"]).iter_rows():
-            found = validations.setdefault(step, {})
-            found[str(MetricName(name, variant, under))] = nan if value is None else value
+            metrics = validations.setdefault(step, {})
+            metrics[str(MetricName(name, variant, under))] = nan if value is None else value
         started = row["started_at"] or row["created_at"]
         yield LoggedTrial(
             name=f"trial-{row['number']:04}",

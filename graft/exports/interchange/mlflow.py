@@ -26,8 +26,8 @@ def write(trials: Iterable[LoggedTrial], folder: Path, study: str) -> int:
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells each table that it makes
     folder = folder.absolute()
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder / FILE}")
-    place = (folder / "artifacts").as_uri()
-    experiment = client.create_experiment(study, artifact_location=place)
+    location = (folder / "artifacts").as_uri()
+    experiment = client.create_experiment(study, artifact_location=location)
     count = 0
     for trial in trials:
         start, end = (round(time.timestamp() * 1000) for time in (trial.started, trial.ended))

@@ -94,7 +94,7 @@ class DatabaseStudies:
                 shown = pl.concat([best, others.head(self._most - best.height)])
             versions = {number: tuple(rest) for number, *rest in shown.iter_rows()}
             # A trial that trains has another validation each time.
-            stale = [number for number, one in versions.items() if one[0] == "running" or known.get(number) != one]
+            stale = [number for number, row in versions.items() if row[0] == "running" or known.get(number) != row]
             metric, variant, condition = map(quote, MetricName.of(str(stored.row["objective"])))
             rows: list[dict[str, Any]] = []
             validations: dict[int, dict[int, float | None]] = {}
@@ -104,11 +104,11 @@ class DatabaseStudies:
                 rows += stored.trials(chosen, columns=COLUMNS).rows(named=True)
                 ids = {row["id"]: row["number"] for row in rows[-len(numbers) :]}
                 listed = ", ".join(map(str, ids))
-                found = reader.query(
+                values = reader.query(
                     f"SELECT trial_id, step, value FROM metrics WHERE trial_id IN ({listed})"
                     f" AND name = {metric} AND variant = {variant} AND condition = {condition}"
                     " ORDER BY trial_id, step"
                 )
-                for trial, step, value in found.iter_rows():
+                for trial, step, value in values.iter_rows():
                     validations.setdefault(ids[trial], {})[step] = value
         return Reading(versions, rows, validations)

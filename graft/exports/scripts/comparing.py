@@ -20,9 +20,9 @@ comes in at every step; in trials of all families, 60 steps long, it made no mor
 Metrics = Mapping[Key, float | None]
 
 
-def differ(one: float | None, other: float | None) -> float:
-    """Return |one - other|, relative to the larger if above 1; None stands for no finite number."""
-    known = [value for value in (one, other) if value is not None and math.isfinite(value)]
+def differ(metric: float | None, other: float | None) -> float:
+    """Return |metric - other|, relative to the larger if above 1; None stands for no finite number."""
+    known = [value for value in (metric, other) if value is not None and math.isfinite(value)]
     if len(known) < 2:
         return float("inf") if known else 0.0
     return abs(known[0] - known[1]) / max(1.0, *map(abs, known))
@@ -31,15 +31,15 @@ def differ(one: float | None, other: float | None) -> float:
 def measure_spread(here: Metrics, others: Sequence[Metrics], keys: Iterable[Key]) -> dict[Key, float]:
     """Return for each key the most that its name's metrics up to its step differ from `here`."""
     spread: dict[str, float] = {}
-    found: dict[Key, float] = {}
+    differences: dict[Key, float] = {}
     ordered = sorted(keys)
     for step in sorted({key[0] for key in ordered}):
         now = [key for key in ordered if key[0] == step]
         for key in now:
-            own = max(differ(here.get(key), other.get(key)) for other in others)
-            spread[key[1]] = max(own, spread.get(key[1], 0.0))
-        found |= {key: spread[key[1]] for key in now}
-    return found
+            difference = max(differ(here.get(key), other.get(key)) for other in others)
+            spread[key[1]] = max(difference, spread.get(key[1], 0.0))
+        differences |= {key: spread[key[1]] for key in now}
+    return differences
 
 
 @flush_subnormals()
@@ -54,12 +54,12 @@ def main(
     """
     last = int(sys.argv[1]) if len(sys.argv) > 1 else stages[-1].until
     steps = {step for step, *_ in stored}
-    found, divergence = train(stages, evaluation_seed=evaluation_seed, until=last, steps=steps)
+    computed, divergence = train(stages, evaluation_seed=evaluation_seed, until=last, steps=steps)
     compared = {key: value for key, value in stored.items() if key[0] <= last}
-    differences = {key: differ(value, found.get(key)) for key, value in compared.items()}
+    differences = {key: differ(value, computed.get(key)) for key, value in compared.items()}
     print("stored\there\tdifference\tmetric")
     for key, value in compared.items():
-        print(f"{value}\t{found.get(key)}\t{differences[key]:.1e}\t{describe_key(key)}")
+        print(f"{value}\t{computed.get(key)}\t{differences[key]:.1e}\t{describe_key(key)}")
     outside = {key: difference for key, difference in differences.items() if difference > TOLERANCE}
     expected = stored_end if last >= stages[-1].until else None
     agreed, worst = len(compared) - len(outside), max(differences.values(), default=0.0)
@@ -75,7 +75,7 @@ def main(
         train(stages, evaluation_seed=evaluation_seed, until=last, steps=steps, nudge=nudge)
         for nudge in range(1, NEIGHBOURS + 1)
     ]
-    spread = measure_spread(found, [metrics for metrics, _ in trained], compared)
+    spread = measure_spread(computed, [metrics for metrics, _ in trained], compared)
     mistaken = [key for key in outside if outside[key] > MOST_OF_SPREAD * spread[key]]
     endings = {divergence, *(ending for _, ending in trained)}
     may_end_so = expected in endings or (None not in {expected, *endings} and len(endings) > 1)

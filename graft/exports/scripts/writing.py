@@ -57,8 +57,8 @@ def check_alone(restored: RestoredTrial, study: str) -> None:
             if plugins.code_of(part) is not None and any(plugins.files_of(part)):
                 reason = f"{plugins.name_of(part)!r} from outside reads a file"
     if reason:
-        told = f"trial {number} of {study} cannot stand alone: {reason}"
-        raise StudyError(f"{told}; `search replay` trains the trial again")
+        message = f"trial {number} of {study} cannot stand alone: {reason}"
+        raise StudyError(f"{message}; `search replay` trains the trial again")
 
 
 def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path]:
@@ -74,8 +74,8 @@ def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path
         try:
             arrays = record_data(restored.trial, restored.steps)
         except StudyError as error:
-            told = f"trial {restored.trial.number} of {study} cannot stand alone: {error}"
-            raise StudyError(told) from error
+            message = f"trial {restored.trial.number} of {study} cannot stand alone: {error}"
+            raise StudyError(message) from error
         text = compose(restored, study, arrays)
     if is_from_outside:
         with TemporaryDirectory() as folder:
@@ -111,10 +111,10 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
     metrics = [row for row in restored.metrics if row[1].partition(" ")[0] not in diagnostics]
     not_computed = sorted({row[1].partition(" ")[0] for row in restored.metrics} & set(diagnostics))
     stages = [
-        (one.seed, until, _recipe(one.config))
-        for one, until in [*((past, past.until) for past in trial.lineage), (trial, restored.steps)]
+        (member.seed, until, _recipe(member.config))
+        for member, until in [*((past, past.until) for past in trial.lineage), (trial, restored.steps)]
     ]
-    kinds = dict.fromkeys(type(part) for *_, one in stages for part in _parts(one))
+    kinds = dict.fromkeys(type(part) for *_, recipe in stages for part in _parts(recipe))
     parts = [Stage, Recipe, Training, *kinds]
     reading: list[Callable[..., Any]] = [read_data, read_sets, read_batch] if data else []
     task = type(stages[-1][-1].task)
@@ -128,7 +128,7 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
     ordered = sorted(metrics, key=lambda metric: metric[:4])
     rows = "\n".join(f"    {(step, *name)!r}: {value!r}," for step, *name, value in ordered)
     known = (*sys.stdlib_module_names, *_PACKAGES)
-    needed = [*_PACKAGES, *(one for one in shaken.packages if one not in known)]
+    needed = [*_PACKAGES, *(package for package in shaken.packages if package not in known)]
     constants = [
         f"STAGES = {pprint.pformat(plans, width=110, sort_dicts=False)}",
         f"EVALUATION_SEED = {evaluation_seed_of(trial)}",
@@ -192,6 +192,6 @@ def _plan(recipe: Recipe, names: Mapping[Object, str]) -> dict[str, Any]:
     training = {field: getattr(recipe.training, field) for field in fields}
     return {
         "class": names[type(recipe)],
-        **{name: plan_of(one, names, _MADE_BEFORE) for name, one in _sections(recipe).items()},
+        **{name: plan_of(plugin, names, _MADE_BEFORE) for name, plugin in _sections(recipe).items()},
         "training": {"class": names[type(recipe.training)], **training},
     }

@@ -60,17 +60,17 @@ def read_settings(file: Path) -> list[dict[str, Any]]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             table = csv.DictReader(lines, strict=True)
-            found: list[dict[str, Any]] = []
+            settings: list[dict[str, Any]] = []
             for row in table:
                 if None in row:
                     raise StudyError(f"{file}:{table.line_num}: the line has more cells than the first one has paths")
                 cells = {path: cell for path, cell in row.items() if path and cell and cell.strip()}
-                found.append({path.strip(): parse_value(cell) for path, cell in cells.items()})
+                settings.append({path.strip(): parse_value(cell) for path, cell in cells.items()})
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise StudyError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if not found:
+    if not settings:
         raise StudyError(f"{file} has no trials: its first line names paths, and each other line is a trial")
-    return found
+    return settings
 
 
 def parse_value(text: str) -> Any:

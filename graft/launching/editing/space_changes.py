@@ -41,7 +41,7 @@ def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceCh
     """
     name: str = row["name"]
     differences = compare_spaces(row["space"], space.text)
-    foreign = [one for one in differences if not _is_below(one.path, CHANGEABLE)]
+    foreign = [difference for difference in differences if not _is_below(difference.path, CHANGEABLE)]
     if foreign:
         raise StudyError(f"study {name!r} exists with another space ({describe_differences(foreign)})")
     bundles, stored = active.current().asked_for, reader.study(name).bundles()
@@ -50,9 +50,9 @@ def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceCh
         if bundle.package not in packages:
             files = ", ".join(source.path for source in bundle.sources[:_NAMED])
             raise StudyError(f"study {name!r} exists with other plug-ins ({files}), with which its trials were made")
-    changed = [one for one in differences if one.path != "study"]
-    _check_numbers(reader, name, space, {one.path for one in changed})
-    ratings_change = any(_is_below(one.path, _RATING_PATHS) for one in changed)
+    changed = [difference for difference in differences if difference.path != "study"]
+    _check_numbers(reader, name, space, {difference.path for difference in changed})
+    ratings_change = any(_is_below(difference.path, _RATING_PATHS) for difference in changed)
     return SpaceChange(
         space=space.text,
         space_hash=space.hash,
@@ -61,10 +61,10 @@ def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceCh
         version=version(),
         differences=differences,
         checkpoint_folder=folder_of(row),
-        bundles=[bundle for bundle in bundles if bundle.package not in {one.package for one in stored}],
+        bundles=[bundle for bundle in bundles if bundle.package not in {copy.package for copy in stored}],
         second_objective=str(space.search.second) if space.search.second else None,
         ratings=_compute_ratings(reader, name, space) if ratings_change else {},
-        restarts=any(_is_below(one.path, _RESTARTING) for one in changed),
+        restarts=any(_is_below(difference.path, _RESTARTING) for difference in changed),
     )
 
 
@@ -134,7 +134,7 @@ def _compute_ratings(
     reports: dict[int, dict[int, list[Metric]]] = defaultdict(lambda: defaultdict(list))
     for number, step, *metric, value in metrics.iter_rows():
         reports[number][step].append(Metric(*metric, value=math.nan if value is None else value))
-    found: dict[int, tuple[float | None, float | None, Constraints | None]] = {}
+    ratings: dict[int, tuple[float | None, float | None, Constraints | None]] = {}
     for number, steps, draws, config in ended.iter_rows():
         kept = [Report(number=number, step=step, metrics=tuple(m)) for step, m in sorted(reports[number].items())]
         known = [metric[:3] for report in kept for metric in report.metrics]
@@ -151,5 +151,5 @@ def _compute_ratings(
         trial, rating = space.resolve(number, json.loads(draws)), Rating()
         for report in kept:
             rating = rating_after(search, rating, trial, report)
-        found[number] = rating.objective, rating.second_objective, rating.constraints
-    return found
+        ratings[number] = rating.objective, rating.second_objective, rating.constraints
+    return ratings

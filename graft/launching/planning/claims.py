@@ -48,15 +48,15 @@ class Advice(NamedTuple):
     """None if these studies have too few trials."""
 
     def __str__(self) -> str:
-        claim, found = self.claim, self.found
+        claim, advice = self.claim, self.found
         if self.known:
             return f"{claim}: {', '.join(self.known)} trained these arms from these seeds: take another search.seed"
-        if found is None:
+        if advice is None:
             return f"{claim}: no study of this database has trained these arms from three seeds; --pilot 8 does"
         return (
-            f"{claim}: {claim.seeds:,} seeds find it with a probability of {100 * found.power:.0f} %; 80 % takes "
-            f"{found.seeds_needed:,} seeds; the smallest difference that {claim.seeds:,} seeds find with 80 % is "
-            f"{found.detectable:.3g} (spread {found.spread:.3g} over seeds, from {', '.join(self.studies)})"
+            f"{claim}: {claim.seeds:,} seeds find it with a probability of {100 * advice.power:.0f} %; 80 % takes "
+            f"{advice.seeds_needed:,} seeds; the smallest difference that {claim.seeds:,} seeds find with 80 % is "
+            f"{advice.detectable:.3g} (spread {advice.spread:.3g} over seeds, from {', '.join(self.studies)})"
         )
 
     def to_row(self) -> dict[str, Any]:
@@ -91,8 +91,8 @@ def advise(reader: Reader, space: Space, study: str) -> list[Advice]:
         same = {name: seed for name, seed, other in stored if _comparable(other, claim) == wanted}
         known = [name for name, seed in same.items() if seed == space.search.seed]
         results = [read_scores(reader.study(name), claim) for name in same]
-        found = advise_claim(claim, results, SURE / len(space.claims))
-        advice.append(Advice(claim, list(same), known, found))
+        estimate = advise_claim(claim, results, SURE / len(space.claims))
+        advice.append(Advice(claim, list(same), known, estimate))
     return advice
 
 
@@ -112,7 +112,7 @@ _ABSENT = "absent"
 def note_claims(url: str, space: Space, study: str) -> list[str]:
     """Return a line for each claim of a space, launched as `study`, that falls short."""
     with suppress(StorageError), open_reader(url) as reader:  # a new database has none
-        return [str(one) for one in advise(reader, space, study) if one.falls_short]
+        return [str(advice) for advice in advise(reader, space, study) if advice.falls_short]
     return []
 
 

@@ -64,7 +64,7 @@ def cut_steps(space: Space, steps: int) -> Cut:
 
 def _cut_arms(arms: Sequence[Arm], steps: int) -> Cut:
     """Cut each arm in proportion, and under `arms` the values that the arm sets itself."""
-    longest = [max(one.config["training"]["steps"] for one in draw_trials(arm.space, _DRAWS)) for arm in arms]
+    longest = [max(trial.config["training"]["steps"] for trial in draw_trials(arm.space, _DRAWS)) for arm in arms]
     share = steps / max(longest)
     values: dict[str, str] = {}
     kept: dict[str, None] = {}
@@ -72,7 +72,7 @@ def _cut_arms(arms: Sequence[Arm], steps: int) -> Cut:
         cut = _cut_counts(arm.space, share)
         kept |= dict.fromkeys(cut.kept)
         for path, value in {_STEPS: str(_scale(longest_here, share)), **cut.overrides}.items():
-            above = next((own for own in arm.paths if f"{path}.".startswith(f"{own}.")), None)
+            above = next((prefix for prefix in arm.paths if f"{path}.".startswith(f"{prefix}.")), None)
             if above is None:
                 values[path] = value
             elif above == path and arm.name.isidentifier():

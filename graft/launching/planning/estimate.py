@@ -179,9 +179,9 @@ class _Timing:
         # What a launch would spend on widths, but no more than is left here.
         finder.add_training_time(min(self.model_steps / max(plan.rate for plan in plans), left / PAID))
         finder.explore(self.trials[0])
-        # All widths are found before any is timed; `found` may try one, and `rates` then knows it.
-        found = [(trial, finder.find(trial), finder.rates(trial)) for trial in self.trials[: len(plans)]]
-        for index, (trial, width, rates) in enumerate(found):
+        # All widths are found before any is timed; `find` may try one, and `rates` then knows it.
+        choices = [(trial, finder.find(trial), finder.rates(trial)) for trial in self.trials[: len(plans)]]
+        for index, (trial, width, rates) in enumerate(choices):
             if width and time.monotonic() < self.ends_at:
                 curve = ", ".join(f"{rate:,.0f} with {tried:,}" for tried, rate in rates.items())
                 curve = curve or "no width fits in memory"

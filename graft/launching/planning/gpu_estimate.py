@@ -122,18 +122,18 @@ class GpuEstimate:
         Other structures are assumed to be as fast as the fastest counted one, or as the slowest.
         Each pack is as fast as alone, until together they do what a full GPU does.
         """
-        known = sum(one.seconds for one in self.counted)
-        rest = max(self.model_steps - sum(one.model_steps for one in self.counted), 0.0)
-        rates = [one.model_steps_per_second for one in self.counted]
-        full = sum(one.model_steps / one.full_rate for one in self.counted) / known
-        share, longest = max(1 / self.packs, full), max(one.seconds for one in self.counted)
+        known = sum(structure.seconds for structure in self.counted)
+        rest = max(self.model_steps - sum(structure.model_steps for structure in self.counted), 0.0)
+        rates = [structure.model_steps_per_second for structure in self.counted]
+        full = sum(structure.model_steps / structure.full_rate for structure in self.counted) / known
+        share, longest = max(1 / self.packs, full), max(structure.seconds for structure in self.counted)
         low, high = (max((known + rest / rate) * share, longest) for rate in (max(rates), min(rates)))
         return low, high
 
     @property
     def filled(self) -> float:
         """The share of the GPU that the packs use together."""
-        return min(1.0, self.packs * sum(one.filled for one in self.counted) / len(self.counted))
+        return min(1.0, self.packs * sum(structure.filled for structure in self.counted) / len(self.counted))
 
 
 def estimate_gpu(
@@ -155,7 +155,7 @@ def estimate_gpu(
     chosen = list(range(len(groups)))
     if len(groups) > most:  # some from the smallest to the largest, by what a trial of each keeps
         chosen.sort(key=lambda index: least_bytes(groups[index][0].config))
-        chosen = [chosen[place * (len(groups) - 1) // (most - 1)] for place in range(most)]
+        chosen = [chosen[position * (len(groups) - 1) // (most - 1)] for position in range(most)]
     counted: list[StructureEstimate] = []
     for index in chosen:
         show(f"counting the kernels of structure {len(counted) + 1} of {len(chosen)}")
@@ -177,7 +177,7 @@ def estimated_as(device: str) -> str | None:
     from workers.engine.speed.cost import GPUS
 
     name = device_name(device).lower() if device.partition(":")[0] == "cuda" else ""
-    return next((one for one in GPUS if one in name), None)
+    return next((gpu for gpu in GPUS if gpu in name), None)
 
 
 def describe_gpu_estimate(estimate: GpuEstimate) -> Iterator[tuple[str, str]]:
@@ -185,14 +185,18 @@ def describe_gpu_estimate(estimate: GpuEstimate) -> Iterator[tuple[str, str]]:
     from graft.launching.progress_text import duration
 
     if len(estimate.counted) == 1:
-        [one] = estimate.counted
-        for rate in dict.fromkeys((one.narrowest, one.best)):
+        [structure] = estimate.counted
+        for rate in dict.fromkeys((structure.narrowest, structure.best)):
             yield estimate.device, f"traced step, {rate}"
-        yield estimate.device, one.fused
-        yield estimate.device, f"{one.trials:,} trials {_describe_choice(one)}"
+        yield estimate.device, structure.fused
+        yield estimate.device, f"{structure.trials:,} trials {_describe_choice(structure)}"
     else:
-        for one in estimate.counted:
-            yield estimate.device, f"{one.name}, {one.trials:,} trials {_describe_choice(one)}; {one.used}; {one.fused}"
+        for structure in estimate.counted:
+            yield (
+                estimate.device,
+                f"{structure.name}, {structure.trials:,} trials {_describe_choice(structure)}; "
+                f"{structure.used}; {structure.fused}",
+            )
     left = estimate.structures - len(estimate.counted)
     if left:
         yield "", f"and {left:,} more structures, taken to be as fast as these"
@@ -206,25 +210,25 @@ def describe_gpu_estimate(estimate: GpuEstimate) -> Iterator[tuple[str, str]]:
 
 def describe_filling(estimate: GpuEstimate) -> str:
     """Return how many lanes and packs train at once, and how much of the GPU they fill."""
-    lanes = sorted(one.lanes for one in estimate.counted)
+    lanes = sorted(structure.lanes for structure in estimate.counted)
     span = f"{lanes[0]:,} to {lanes[-1]:,}" if lanes[0] < lanes[-1] else f"{lanes[0]:,}"
     packs = (
         f"{estimate.packs} packs of {span} lanes side by side" if estimate.packs > 1 else f"one pack of {span} lanes"
     )
-    blocks = {one.blocks if one.step == "fused" else None for one in estimate.counted}
+    blocks = {structure.blocks if structure.step == "fused" else None for structure in estimate.counted}
     [held] = blocks if len(blocks) == 1 else [None]
     of_what = f"its {held:,} blocks" if held else "the GPU"
     return f"{packs}: {estimate.filled:.0%} of {of_what} at work (an estimate, not measured)"
 
 
-def _describe_choice(one: StructureEstimate) -> str:
-    return f"by the {one.step} step: {one.model_steps_per_second:,.0f} model-steps/s"
+def _describe_choice(structure: StructureEstimate) -> str:
+    return f"by the {structure.step} step: {structure.model_steps_per_second:,.0f} model-steps/s"
 
 
-def describe_structure(one: StructureEstimate) -> dict[str, Any]:
+def describe_structure(structure: StructureEstimate) -> dict[str, Any]:
     """Return the fields and the properties of a structure's estimate, as JSON shows them."""
     computed = ("step", "lanes", "filled", "model_steps_per_second", "seconds")
-    return asdict(one) | {name: getattr(one, name) for name in computed}
+    return asdict(structure) | {name: getattr(structure, name) for name in computed}
 
 
 def _draw_structures(space: Space) -> list[list[Trial]]:
@@ -255,14 +259,14 @@ def _steps_of(trial: Trial) -> int:
 def _name_structures(groups: Sequence[Sequence[Trial]]) -> list[str]:
     """Name each structure by its task, its arms, and a few parts in which the structures differ."""
     leaves = [list_leaves(json.loads(group[0].structure)) for group in groups]
-    parts = [{path: shorten(str(value)) for path, value in found} for found in leaves]
-    paths = dict.fromkeys(path for one in parts for path in one if path != "task.name")
-    telling = [path for path in paths if len({one.get(path) for one in parts}) > 1]
-    telling.sort(key=lambda path: any(path not in one for one in parts))  # paths of all structures first
+    parts = [{path: shorten(str(value)) for path, value in pairs} for pairs in leaves]
+    paths = dict.fromkeys(path for part in parts for path in part if path != "task.name")
+    telling = [path for path in paths if len({part.get(path) for part in parts}) > 1]
+    telling.sort(key=lambda path: any(path not in part for part in parts))  # paths of all structures first
     names: list[str] = []
-    for group, own in zip(groups, parts, strict=True):
+    for group, part in zip(groups, parts, strict=True):
         arms = dict.fromkeys(str(trial.params[ARM]) for trial in group if ARM in trial.params)
-        values = [f"{path} {own[path]}" for path in telling if path in own]
+        values = [f"{path} {part[path]}" for path in telling if path in part]
         names.append(", ".join([group[0].config["task"]["name"], *arms, *values][: 1 + _NAMED]))
     return names
 

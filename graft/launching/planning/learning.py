@@ -44,12 +44,12 @@ def sources_of_database(url: str) -> Iterator[Source]:
             if trials.height >= _FEWEST:
                 values = sign_of(row["direction"]) * trials["objective"].cast(pl.Float64).fill_null(np.nan).to_numpy()
                 whole = (flatten(json.loads(text)) for text in trials["config"])
-                configs = [{path: one[path] for path in one if path.startswith(_SECTIONS)} for one in whole]
+                configs = [{path: config[path] for path in config if path.startswith(_SECTIONS)} for config in whole]
                 costs = np.where(np.isfinite(values), values, np.inf)
                 yield Source(task=row["name"], configs=configs, costs=costs)
 
 
 def collect_sources(databases: Sequence[str], table: TrialTable | None) -> list[Source]:
     """Return all there is to learn from."""
-    found = [source for url in databases for source in sources_of_database(url)]
-    return [*found, *(sources_of_table(table) if table else ())]
+    sources = [source for url in databases for source in sources_of_database(url)]
+    return [*sources, *(sources_of_table(table) if table else ())]

@@ -61,14 +61,14 @@ def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]
                 part.space.search.sampler.begin(part.space, [])
             except PluginError as error:
                 raise SpaceError(f"{part.space.name}: {part.label}{error}") from error
-            found: list[str] = []
+            remarks: list[str] = []
             with _blaming_plug_ins(part):
-                found += estimate_shortage(part, device, lanes)
+                remarks += estimate_shortage(part, device, lanes)
             _check_variant(part)
-            found += [*_check_paths(part), *_look_at_lengths(part)]
+            remarks += [*_check_paths(part), *_look_at_lengths(part)]
             with _blaming_plug_ins(part):
-                found += [*_check_objective(part), *_look_at_steps(part, device)]
-            notes += [f"{part.label}{note}" for note in found]
+                remarks += [*_check_objective(part), *_look_at_steps(part, device)]
+            notes += [f"{part.label}{note}" for note in remarks]
         _check_claims(space)
         return list(dict.fromkeys(notes))
 
@@ -85,9 +85,9 @@ def _blaming_plug_ins(part: Part) -> Generator[None]:
         names = ", ".join(member.title for bundle in current().bundles for member in bundle.members)
         if isinstance(error, GraftError) or explain(error) or describe_shortage(error) or not names:
             raise
-        told = shorten(str(error), 300).rstrip(".")
+        message = shorten(str(error), 300).rstrip(".")
         raise SpaceError(
-            f"{part.space.name}: {part.label}a trial cannot be computed with {names}: {told}; "
+            f"{part.space.name}: {part.label}a trial cannot be computed with {names}: {message}; "
             "look at it with `search plugin check FILE`"
         ) from error
 
@@ -108,14 +108,14 @@ def _look_at_lengths(part: Part) -> Iterator[str]:
     """Yield a note for a warm-up as long as training, and for training with a single validation."""
     training = [trial.config["training"] for trial in part.trials]
     warmups = [trial.config["optimizer"].get("schedule", {}).get("warmup", 0) for trial in part.trials]
-    lasts = [warmup >= one["steps"] for warmup, one in zip(warmups, training, strict=True)]
+    lasts = [warmup >= section["steps"] for warmup, section in zip(warmups, training, strict=True)]
     if share := _describe_share(lasts):
         yield (
             f"{share} a warm-up (optimizer.schedule.warmup) that lasts to the end of training or beyond, and never "
             "train at their learning rate"
         )
 
-    once = [one["steps"] <= one["validate_every"] for one in training]
+    once = [section["steps"] <= section["validate_every"] for section in training]
     if share := _describe_share(once):
         yield (
             f"{share} one validation, at the end: there is no learning curve, and nothing for a stopping policy; "
@@ -123,11 +123,11 @@ def _look_at_lengths(part: Part) -> Iterator[str]:
         )
 
 
-def _describe_share(found: Sequence[bool]) -> str | None:
+def _describe_share(flags: Sequence[bool]) -> str | None:
     """Return `all trials have` or `about 31 % of the trials have`; None if nothing was found."""
-    if not any(found):
+    if not any(flags):
         return None
-    return "all trials have" if all(found) else f"about {100 * sum(found) / len(found):.0f} % of the trials have"
+    return "all trials have" if all(flags) else f"about {100 * sum(flags) / len(flags):.0f} % of the trials have"
 
 
 def _look_at_steps(part: Part, device: str | None) -> Iterator[str]:
@@ -222,9 +222,9 @@ def _check_objective(part: Part) -> Iterator[str]:
     """Raise SpaceError if none of a few trials reports the objective; note if some do not."""
     reported = _reported(part)
     for path, wanted in list_metrics(part.space.search):
-        lacking = sum(wanted not in found for found in reported)
+        lacking = sum(wanted not in metrics for metrics in reported)
         if lacking == len(reported):
-            reason = no_such_metric(wanted, dict.fromkeys(metric for found in reported for metric in found))
+            reason = no_such_metric(wanted, dict.fromkeys(metric for metrics in reported for metric in metrics))
             raise SpaceError(f"{part.space.name}: {part.label}{path}: {reason}")
         if lacking:
             what = "the objective" if path == "search.objective" else "what search.feasible asks for,"
@@ -260,9 +260,9 @@ def _check_claims(space: Space) -> None:
             continue
         wanted = MetricName.of(claim.metric)
         for arm in (claim.arm, claim.than):
-            found = dict.fromkeys(metric for metrics in _reported(parts[arm]) for metric in metrics)
-            if wanted not in found:
-                reason = no_such_metric(wanted, found)
+            reported = dict.fromkeys(metric for metrics in _reported(parts[arm]) for metric in metrics)
+            if wanted not in reported:
+                reason = no_such_metric(wanted, reported)
                 raise SpaceError(f"{space.name}: claim.metric: arm {arm}: {reason}")
 
 
@@ -272,12 +272,12 @@ def _check_paths(part: Part) -> Iterator[str]:
     quantities = [("search.feasible", constraint) for constraint in search.feasible]
     if search.second:
         quantities.append(("search.objective", search.second.quantity))
-    for place, quantity in quantities:
+    for field, quantity in quantities:
         for path in quantity.paths.values():
             lacking = [number_at(trial, path) is None for trial in part.trials]
             if all(lacking):
                 known = [name for trial in part.trials[:1] for name in list_numbers(trial)]
                 reason = no_such("number of a trial", path, known)
-                raise SpaceError(f"{part.space.name}: {part.label}{place}: {quantity.text}: {reason}")
+                raise SpaceError(f"{part.space.name}: {part.label}{field}: {quantity.text}: {reason}")
             if share := _describe_share(lacking):
-                yield f"{share} no {path}, so that {place} ({quantity.text}) says nothing of them"
+                yield f"{share} no {path}, so that {field} ({quantity.text}) says nothing of them"

@@ -71,8 +71,8 @@ def read_task_advice(reader: Reader, task: str, difference: float | None = None)
     stored = sorted(reader.query("SELECT DISTINCT task FROM trials WHERE objective IS NOT NULL")["task"].drop_nulls())
     if task not in stored and task not in member_names("task"):
         raise PluginError(no_such("task", task, sorted({*member_names("task"), *stored})))
-    if own := _read_evidence(reader, [task]):
-        return Known(task=task, tasks=(task,), family=None, found=advise_task(own, difference))
+    if trials := _read_evidence(reader, [task]):
+        return Known(task=task, tasks=(task,), family=None, found=advise_task(trials, difference))
     family = family_of("task")
     members: dict[str, type] = {}
     for name in {task, *stored}:
@@ -82,9 +82,9 @@ def read_task_advice(reader: Reader, task: str, difference: float | None = None)
     for kind in kinds:  # the narrowest family that the task shares with stored ones is the first
         if kind is family or not issubclass(kind, family):
             continue
-        kin = sorted(name for name, one in members.items() if name != task and issubclass(one, kind))
+        kin = sorted(name for name, member in members.items() if name != task and issubclass(member, kind))
         if kin and (evidence := _read_evidence(reader, kin)):
-            names = tuple(sorted({json.loads(one.setting.task)["name"] for one in evidence}))
+            names = tuple(sorted({json.loads(piece.setting.task)["name"] for piece in evidence}))
             return Known(task=task, tasks=names, family=kind.__name__, found=advise_task(evidence, difference))
     raise StudyError(
         f"no trial of {task}, or of a task of its family, has ended in this database: launch a random search of it "
@@ -104,7 +104,7 @@ def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
         "AND architecture_id IS NULL AND feasible IS NOT FALSE "
         f"AND (step_kind IS NULL OR step_kind <> '{SURROGATE}')"
     )
-    found: list[Evidence] = []
+    evidence: list[Evidence] = []
     for row in reader.studies().iter_rows(named=True):
         if row["state"] != "finished" and claims_of_text(row["space"]):
             continue
@@ -116,14 +116,14 @@ def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
         at = goal.get("at", "best") if isinstance(goal, dict) else "best"
         decoded = [json.loads(text) for text in trials["config"]]
         keyed = trials.with_columns(
-            section=pl.Series([canonical_json(one["task"]) for one in decoded], dtype=pl.String),
-            length=pl.Series([one["training"]["steps"] for one in decoded], dtype=pl.Int64),
+            section=pl.Series([canonical_json(config["task"]) for config in decoded], dtype=pl.String),
+            length=pl.Series([config["training"]["steps"] for config in decoded], dtype=pl.Int64),
         )
         for (section, model, steps), part in keyed.group_by("section", "model", "length", maintain_order=True):
             setting = Setting(str(section), str(model), row["objective"], row["direction"], at, int(str(steps)))
-            own = part.select("seed", "objective", "config", "params")
-            found.append(Evidence(study=row["name"], setting=setting, trials=own, is_random=is_random))
-    return found
+            columns = part.select("seed", "objective", "config", "params")
+            evidence.append(Evidence(study=row["name"], setting=setting, trials=columns, is_random=is_random))
+    return evidence
 
 
 def _is_random(content: Any) -> bool:
@@ -140,8 +140,8 @@ def describe(known: Known) -> Iterator[str]:
     if known.family:
         yield f"{known.task} has no trials here; of its family ({known.family}): {', '.join(known.tasks)}"
     settings = known.found.settings
-    for one in settings[:_SHOWN]:
-        yield from _describe_setting(one)
+    for setting in settings[:_SHOWN]:
+        yield from _describe_setting(setting)
     if (more := len(settings) - _SHOWN) > 0:
         yield f"{more} more setting{'s' * (more > 1)} with fewer trials: --format json has all"
     knobs = known.found.knobs
@@ -165,34 +165,35 @@ def describe(known: Known) -> Iterator[str]:
         yield "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
 
 
-def _describe_setting(one: SettingAdvice) -> Iterator[str]:
-    studies = f"{len(one.studies):,} studies" if len(one.studies) > 1 else one.studies[0]
-    yield f"{one.setting.describe()}: {one.trials:,} trials of {studies}, {one.diverged:,} diverged"
+def _describe_setting(advice: SettingAdvice) -> Iterator[str]:
+    studies = f"{len(advice.studies):,} studies" if len(advice.studies) > 1 else advice.studies[0]
+    yield f"{advice.setting.describe()}: {advice.trials:,} trials of {studies}, {advice.diverged:,} diverged"
     noise = "not known: no configuration was trained from two seeds; an experiment (`seeds: 8`) tells it"
-    if one.noise:
+    if advice.noise:
         noise = (
-            f"standard deviation over seeds {one.noise.spread:.3g} ({one.noise.low:.3g} to {one.noise.high:.3g}), "
-            f"from {one.noise.trials:,} trials of {one.noise.configurations:,} configurations"
+            f"standard deviation over seeds {advice.noise.spread:.3g} "
+            f"({advice.noise.low:.3g} to {advice.noise.high:.3g}), "
+            f"from {advice.noise.trials:,} trials of {advice.noise.configurations:,} configurations"
         )
     yield f"  noise   {noise}"
-    if one.seeds:
+    if advice.seeds:
         yield (
             f"  seeds   of each of two arms, to find a difference with a probability of {100 * WANTED_POWER:.0f} % at "
-            f"level {SURE:g}: {_list_seeds(one)}"
+            f"level {SURE:g}: {_list_seeds(advice)}"
         )
-    if not one.random:
+    if not advice.random:
         yield "  best    not known: no trial was drawn at random and trained to its end"
         return
-    minimize = one.setting.direction == "minimize"
-    told = [best for best in one.best if best.expected is not None]
-    yield f"  best    of N new random trials, by {one.random:,} that were drawn (expected; 95 % interval)"
-    yield from (f"          {best.trials:>6,}  {_describe_best(best, minimize=minimize)}" for best in told)
-    if len(told) < len(one.best):
-        yield f"          {one.best[len(told)].trials:>6,}  not known: more than were drawn"
+    minimize = advice.setting.direction == "minimize"
+    known = [best for best in advice.best if best.expected is not None]
+    yield f"  best    of N new random trials, by {advice.random:,} that were drawn (expected; 95 % interval)"
+    yield from (f"          {best.trials:>6,}  {_describe_best(best, minimize=minimize)}" for best in known)
+    if len(known) < len(advice.best):
+        yield f"          {advice.best[len(known)].trials:>6,}  not known: more than were drawn"
 
 
-def _list_seeds(one: SettingAdvice) -> str:
-    return ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in one.seeds)
+def _list_seeds(advice: SettingAdvice) -> str:
+    return ", ".join(f"{difference:.3g}: {seeds:,}" for difference, seeds in advice.seeds)
 
 
 def _describe_best(best: Best, *, minimize: bool) -> str:
@@ -223,22 +224,22 @@ def to_json(known: Known) -> dict[str, Any]:
         "power": WANTED_POWER,
         "settings": [
             {
-                **one.setting._asdict(),
-                "task": json.loads(one.setting.task),
-                "studies": list(one.studies),
-                "trials": one.trials,
-                "diverged": one.diverged,
-                "random": one.random,
-                "noise": asdict(one.noise) if one.noise else None,
-                "seeds": [{"difference": difference, "seeds": seeds} for difference, seeds in one.seeds],
-                "best": [asdict(best) for best in one.best],
+                **advice.setting._asdict(),
+                "task": json.loads(advice.setting.task),
+                "studies": list(advice.studies),
+                "trials": advice.trials,
+                "diverged": advice.diverged,
+                "random": advice.random,
+                "noise": asdict(advice.noise) if advice.noise else None,
+                "seeds": [{"difference": difference, "seeds": seeds} for difference, seeds in advice.seeds],
+                "best": [asdict(best) for best in advice.best],
             }
-            for one in known.found.settings
+            for advice in known.found.settings
         ],
         "knobs": [
             {
                 **asdict(knob),
-                "options": {name: {"winners": own, "trials": every} for name, (own, every) in knob.options.items()},
+                "options": {name: {"winners": wins, "trials": every} for name, (wins, every) in knob.options.items()},
                 "is_told": knob.is_told,
             }
             for knob in known.found.knobs
@@ -258,21 +259,21 @@ def note_task(url: str, space: Space) -> list[str]:
     goal, steps = space.search.objective, config["training"]["steps"]
     task, model = canonical_json(config["task"]), config["model"]["name"]
     setting = Setting(task, model, str(goal), goal.direction, goal.at, steps)
-    same = [one for one in evidence if one.setting == setting]
+    same = [piece for piece in evidence if piece.setting == setting]
     if not same:
-        count = sum(one.trials.height for one in evidence)
+        count = sum(piece.trials.height for piece in evidence)
         return [f"{count:,} trials of {name} in other settings: search advise {name}"] if count else []
     planned = max(1, space.search.trials)
-    found = advise_task(same, counts=sorted({*COUNTS, planned}))
-    [one] = found.settings
-    lines = [f"{one.trials:,} trials of this setting"]
-    if told := [best for best in one.best if best.expected is not None and best.trials <= planned]:
-        best = _describe_best(told[-1], minimize=goal.direction == "minimize")
-        lines[0] += f"; the best of {told[-1].trials:,} random ones is {best}"
-    if one.noise and one.seeds:
-        spread, pairs = f"{one.noise.spread:.3g}", _list_seeds(one)
+    task_advice = advise_task(same, counts=sorted({*COUNTS, planned}))
+    [advice] = task_advice.settings
+    lines = [f"{advice.trials:,} trials of this setting"]
+    if known := [best for best in advice.best if best.expected is not None and best.trials <= planned]:
+        best = _describe_best(known[-1], minimize=goal.direction == "minimize")
+        lines[0] += f"; the best of {known[-1].trials:,} random ones is {best}"
+    if advice.noise and advice.seeds:
+        spread, pairs = f"{advice.noise.spread:.3g}", _list_seeds(advice)
         lines.append(f"standard deviation over seeds {spread}; seeds that find a difference: {pairs}")
-    if clear := [knob for knob in found.knobs if knob.is_told][:_KNOBS_NAMED]:
+    if clear := [knob for knob in task_advice.knobs if knob.is_told][:_KNOBS_NAMED]:
         ranges = ", ".join(f"{knob.path} {_spell_range(knob)}" for knob in clear)
         lines.append(f"the best tenth had {ranges}")
     return lines

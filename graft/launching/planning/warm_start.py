@@ -69,16 +69,16 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
         listed = rows.values() if earlier == AUTO else [reader.study(word.strip()).row for word in earlier.split(",")]
         studies = _read_earlier(reader, list(listed))
         matrices = [_read_matrix(reader, row) for row in rows.values()]
-        found = prior(space, studies, gains([matrix for matrix in matrices if matrix], task_of(space)))
-    if not found.candidates:
+        start = prior(space, studies, gains([matrix for matrix in matrices if matrix], task_of(space)))
+    if not start.candidates:
         finding = "no earlier study that may help shares a draw with this space; the search starts cold"
         return WarmStart(space=space, finding=finding)
-    candidates, box = format_prior(found.candidates, found.box)
-    count, narrowed = len(found.candidates), len(found.box)
+    candidates, box = format_prior(start.candidates, start.box)
+    count, narrowed = len(start.candidates), len(start.box)
     lessons = f"{count} candidate{'s' * (count > 1)} and {narrowed} narrowed draw{'s' * (narrowed != 1)}"
     return WarmStart(
         space=_with_sampler(space, replace(cold, candidates=candidates, box=box)),
-        finding=f"{lessons} from {list_some(found.studies)}",
+        finding=f"{lessons} from {list_some(start.studies)}",
     )
 
 
@@ -101,7 +101,7 @@ def _read_earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Ear
     """Return the studies that have finished trials, with their best trials."""
     # A copy of population-based training has the result of its whole lineage, not of its draws.
     ended = "state = 'finished' AND objective IS NOT NULL AND parent IS NULL AND feasible IS NOT FALSE"
-    found: list[Earlier] = []
+    studies: list[Earlier] = []
     for row in rows:
         name, finished = row["name"], reader.study(row["name"]).counts().get("finished", 0)
         space = _parse_stored(reader, row) if finished else None
@@ -118,15 +118,15 @@ def _read_earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Ear
             sort = "objective" if part.search.objective.direction == "minimize" else "objective DESC"
             tried = part.search.trials if isinstance(space, TransferSpace) else finished
             top = winners_of(min(finished, tried))
-            found.append(Earlier(name=name, space=part, winners=reader.study(name).trials(where, sort, top, READ)))
-    return found
+            studies.append(Earlier(name=name, space=part, winners=reader.study(name).trials(where, sort, top, READ)))
+    return studies
 
 
 def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
     """Return a study's compatibility matrix; None if trials lack architecture, task or pair."""
     name, space = row["name"], _parse_stored(reader, row)
     directions: Mapping[str, Direction] | Direction = {
-        target: one.direction for target, one in read_target_objectives(reader, row).items()
+        target: objective.direction for target, objective in read_target_objectives(reader, row).items()
     } or row["direction"]
     try:
         # The last trial tells what kind of study it is: configurations are most of its size.

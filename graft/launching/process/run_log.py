@@ -73,13 +73,13 @@ class RunLog:
 
     def read(self, study: str, lines: int) -> list[LogLine]:
         """Return the last lines of a study, the oldest first; none if there is no file."""
-        found: list[LogLine] = []
+        entries: list[LogLine] = []
         with suppress(OSError):
             for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
                 with suppress(ValueError, KeyError, TypeError):  # a full disk leaves half a line
                     entry: Any = json.loads(line)
-                    found.append(LogLine(*(str(entry[name]) for name in LogLine._fields)))
-        return [line for line in found if line.study == study][-lines:]
+                    entries.append(LogLine(*(str(entry[name]) for name in LogLine._fields)))
+        return [line for line in entries if line.study == study][-lines:]
 
     @contextmanager
     def recording(self, study: str) -> Generator[None]:
@@ -106,8 +106,8 @@ class _Handler(logging.Handler):
     """Writes the warnings of the study that a thread works for."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if found := _recording.get():
-            log, study = found
+        if recording := _recording.get():
+            log, study = recording
             log.write(study, record.getMessage())
         # Python itself no longer shows the warnings of a logger that has a handler.
         if logging.lastResort and not logging.getLogger().handlers:

@@ -46,8 +46,8 @@ class Shading:
         """Return per unit the largest change, or 4 x the upper quartile where that is less."""
         size = pl.col("mean").abs()
         known = cells.drop_nulls("mean").group_by("unit", maintain_order=True)
-        found = known.agg(largest=size.max(), quartile=size.quantile(0.75, "linear"))
-        rows = found.iter_rows()
+        sizes = known.agg(largest=size.max(), quartile=size.quantile(0.75, "linear"))
+        rows = sizes.iter_rows()
         return cls(limits={unit: min(most, 4 * some or most) or 1.0 for unit, most, some in rows})
 
     def decimals(self, unit: str) -> int:

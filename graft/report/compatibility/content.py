@@ -99,11 +99,11 @@ def opening(transfer: Transfer) -> list[Block]:
             f"{worse} {'is' if worse == 1 else 'are'} worse beyond chance (q < 0.05 and an interval "
             f"without 0, marked {MARK})."
         )
-        own = best_sources(transfer.matrix)["own_against_rest"].drop_nulls().to_list()
-        if own:
+        diagonal = best_sources(transfer.matrix)["own_against_rest"].drop_nulls().to_list()
+        if diagonal:
             sentences.append(
                 "The target's own source (the diagonal) is better than every other one on "
-                f"{own.count(BETTER)} of {len(own)} targets and worse than one on {own.count(WORSE)}; "
+                f"{diagonal.count(BETTER)} of {len(diagonal)} targets and worse than one on {diagonal.count(WORSE)}; "
                 "on the others the pairs do not tell."
             )
     texts = [" ".join(sentences), *cautions(transfer)]
@@ -112,24 +112,24 @@ def opening(transfer: Transfer) -> list[Block]:
 
 def cautions(transfer: Transfer) -> list[str]:
     """List what makes the matrix less certain than it looks."""
-    cells, found = transfer.matrix.cells, list[str]()
+    cells, sentences = transfer.matrix.cells, list[str]()
     dropped = int(cells["dropped"].sum())
     most = int(str(cells["pairs"].max()))
     if most == 1:
-        found.append("No cell has more than one pair, so there are no intervals and no tests.")
+        sentences.append("No cell has more than one pair, so there are no intervals and no tests.")
     elif most < FEWEST_OF_VERDICT:
-        found.append(f"No cell has {FEWEST_OF_VERDICT} pairs, so there are no tests.")
+        sentences.append(f"No cell has {FEWEST_OF_VERDICT} pairs, so there are no tests.")
     if dropped:
         were = "pair was" if dropped == 1 else "pairs were"
-        found.append(f"{number(dropped)} {were} dropped: one side has no finite result.")
+        sentences.append(f"{number(dropped)} {were} dropped: one side has no finite result.")
     bare = cells.group_by("target").agg(pl.col("pairs").sum()).filter(pl.col("pairs") == 0)["target"].sort()
     if len(bare):
-        found.append(f"Without any pair: {', '.join(bare)}.")
+        sentences.append(f"Without any pair: {', '.join(bare)}.")
     if transfer.left_out:
         paths = f"{transfer.paths.source}, {transfer.paths.target} or {transfer.paths.pair}"
         trials = "1 trial has" if transfer.left_out == 1 else f"{number(transfer.left_out)} trials have"
-        found.append(f"{trials} no {paths} and {'was' if transfer.left_out == 1 else 'were'} left out.")
-    return found
+        sentences.append(f"{trials} no {paths} and {'was' if transfer.left_out == 1 else 'were'} left out.")
+    return sentences
 
 
 def conclusions(transfer: Transfer) -> list[Block]:
@@ -195,8 +195,8 @@ def _similarity(transfer: Transfer) -> list[Block]:
     if not alike.filter(pl.col("one") != pl.col("other"))["r"].count():
         return []
     rows: list[list[str]] = []
-    for (one,), row in alike.group_by("one", maintain_order=True):
-        cells = [str(one)]
+    for (source,), row in alike.group_by("one", maintain_order=True):
+        cells = [str(source)]
         for r, low, high in row.select("r", "low", "high").rows():
             is_known = low is not None and high is not None and low != high
             interval = f" ({low:.2f} to {high:.2f})" if is_known else ""

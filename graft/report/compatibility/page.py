@@ -120,22 +120,22 @@ def _learned_section(learned: Learned) -> Iterable[str]:
     before, header, *rows = html.element(table(learned)).split("<tr>")
     cell = '<td class="n">{}</td>'.format
     linked = [
-        row.replace(cell(one.number), cell(f'<a href="#{_origin_anchor(one)}">{one.number}</a>'), 1)
-        for row, one in zip(rows, list_drawn(learned), strict=True)
+        row.replace(cell(spline.number), cell(f'<a href="#{_origin_anchor(spline)}">{spline.number}</a>'), 1)
+        for row, spline in zip(rows, list_drawn(learned), strict=True)
     ]
     yield "<tr>".join([before, header, *linked])
     study = shlex.quote(learned.study)
-    for one in list_drawn(learned):
+    for spline in list_drawn(learned):
         yield _ORIGIN.format(
-            anchor=_origin_anchor(one),
-            origin=escape(f"Trial {one.number} learned this non-linearity ({one.component}) on {one.task}."),
-            show=escape(f"search show {study} {one.number}"),
-            used=escape(f'search trials {study} --where "architecture_id = {one.id}"'),
+            anchor=_origin_anchor(spline),
+            origin=escape(f"Trial {spline.number} learned this non-linearity ({spline.component}) on {spline.task}."),
+            show=escape(f"search show {study} {spline.number}"),
+            used=escape(f'search trials {study} --where "architecture_id = {spline.id}"'),
         )
 
 
-def _origin_anchor(one: Nonlinearity) -> str:
-    return f"architecture-{one.id}"
+def _origin_anchor(spline: Nonlinearity) -> str:
+    return f"architecture-{spline.id}"
 
 
 _ORIGIN = """<section class="folded" id="{anchor}">

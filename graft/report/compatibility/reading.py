@@ -40,18 +40,18 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
     trials = StoredParams(stored).renew(stored.trials(columns=READ))
     column = request.target or target_of(trials)
     wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}
-    directions: dict[str, Direction] = {name: one.direction for name, one in wanted.items()}
-    found = results(trials, directions or row["direction"], source=request.source, target=column, seed=request.pair)
+    directions: dict[str, Direction] = {name: objective.direction for name, objective in wanted.items()}
+    outcomes = results(trials, directions or row["direction"], source=request.source, target=column, seed=request.pair)
     interval = Bootstrap() if request.interval == "bootstrap" else Student()
-    matrix = compute_matrix(found, request.baseline, interval)
+    matrix = compute_matrix(outcomes, request.baseline, interval)
     transfer = Transfer(
         study=study,
         objective=row["objective"] if len(set(wanted.values())) < 2 else "the target's objective",
         direction=row["direction"] if len(set(directions.values())) != 1 else next(iter(directions.values())),
         paths=Paths(source=request.source, target=column, pair=request.pair),
         matrix=by_similarity(matrix) if request.order == "similarity" else matrix,
-        results=found,
-        left_out=trials.height - found.height,
+        results=outcomes,
+        left_out=trials.height - outcomes.height,
     )
     if architectures.is_empty():
         return transfer, None

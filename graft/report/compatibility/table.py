@@ -18,10 +18,10 @@ def draw_matrix(transfer: Transfer, address: Address, chosen: tuple[str, str] = 
     `sorts`: True if rendering/matrix.js runs in the page; names are then buttons that sort.
     """
     matrix = transfer.matrix
-    head = "".join(_header("col", place, name, sorts) for place, name in enumerate(matrix.targets))
+    head = "".join(_header("col", index, name, sorts) for index, name in enumerate(matrix.targets))
     rows: list[str] = []
-    for place, source in enumerate(matrix.sources):
-        row = _header("row", place, source, sorts)
+    for index, source in enumerate(matrix.sources):
+        row = _header("row", index, source, sorts)
         for cell in (transfer.cells[source, target] for target in matrix.targets):
             shade = "none" if cell.shade is None else f"g{cell.shade}"
             gain = "" if cell.gain is None else f' data-gain="{cell.gain!r}"'
@@ -40,9 +40,9 @@ def draw_matrix(transfer: Transfer, address: Address, chosen: tuple[str, str] = 
     )
 
 
-def _header(scope: str, place: int, name: str, sorts: bool) -> str:
+def _header(scope: str, index: int, name: str, sorts: bool) -> str:
     text = f'<button type="button">{escape(name)}</button>' if sorts else escape(name)
-    return f'<th scope="{scope}" data-place="{place}">{text}</th>'
+    return f'<th scope="{scope}" data-place="{index}">{text}</th>'
 
 
 def _draw_scale(transfer: Transfer) -> str:

@@ -83,7 +83,7 @@ def read_charts(figure: Figure) -> list[Option]:
         charts = [_read_panel(axes, panels, keys) for axes in panels]
     except UnknownArtistError:
         return []
-    rows = sum(len(data["source"]) for one in charts for data in one["option"]["dataset"])
+    rows = sum(len(data["source"]) for chart in charts for data in chart["option"]["dataset"])
     return charts if rows <= _MOST else []
 
 
@@ -103,19 +103,19 @@ def _read_panel(axes: Axes, panels: Sequence[Axes], keys: Sequence[Line2D]) -> O
     title = _beside(panels, axes, "column", Axes.get_title)
     across, up = _read_axis(axes.xaxis, labels[0], "x"), _read_axis(axes.yaxis, labels[1], "y")
     layers = _merge([*_layers(axes, [*keys, *axes.lines])])
-    is_log = [one["type"] == "log" for one in (across, up)]
+    is_log = [axis["type"] == "log" for axis in (across, up)]
     marks = [row[:2] for layer in layers if not layer.is_interval for row in layer.rows]
     if not marks or any(
-        log and one is not None and one <= 0 for row in marks for log, one in zip(is_log, row, strict=True)
+        log and value is not None and value <= 0 for row in marks for log, value in zip(is_log, row, strict=True)
     ):
         raise UnknownArtistError
-    columns = [one.pop("column") for one in (across, up)]
+    columns = [axis.pop("column") for axis in (across, up)]
     data, series = list[Option](), list[Option]()
-    for place, layer in enumerate(layers):
-        name = layer.name or _tick(layer, up, 1) or _tick(layer, across, 0) or f"line {place + 1}"
+    for index, layer in enumerate(layers):
+        name = layer.name or _tick(layer, up, 1) or _tick(layer, across, 0) or f"line {index + 1}"
         data.append({"dimensions": [*columns, "low", "high"][: len(layer.rows[0])], "source": layer.rows, "name": name})
-        of = {"name": name, "datasetIndex": place, "colour": _COLOURS.get(layer.colour, layer.colour)}
-        series += [{**of, **one} for one in (layer.interval, layer.series) if one]
+        of = {"name": name, "datasetIndex": index, "colour": _COLOURS.get(layer.colour, layer.colour)}
+        series += [{**of, **fields} for fields in (layer.interval, layer.series) if fields]
     zooms = [{"type": "inside", "filterMode": "none", f"{side}AxisIndex": 0} for side in "xy"]
     option = {"dataset": data, "series": series, "xAxis": across, "yAxis": up, "dataZoom": zooms}
     fixed: Option = {"link": "", "note": "", "ranges": {}, "height": 320}
@@ -123,18 +123,18 @@ def _read_panel(axes: Axes, panels: Sequence[Axes], keys: Sequence[Line2D]) -> O
         "title": title or " against ".join(columns[::-1]),
         "heading": title,
         "option": option,
-        "legend": len({one["name"] for one in data}) > 1,
+        "legend": len({dataset["name"] for dataset in data}) > 1,
         **fixed,
     }
 
 
 def _beside(panels: Sequence[Axes], axes: Axes, along: str, read: Any) -> str:
     """Return a label of the axes, or the one that a panel has for its whole row or column."""
-    own, spec = str(read(axes)), axes.get_subplotspec()
-    if own or spec is None:
-        return own
+    label, spec = str(read(axes)), axes.get_subplotspec()
+    if label or spec is None:
+        return label
     span = "rowspan" if along == "row" else "colspan"
-    same = (one for one in panels if getattr(one.get_subplotspec(), span, None) == getattr(spec, span))
+    same = (panel for panel in panels if getattr(panel.get_subplotspec(), span, None) == getattr(spec, span))
     return next(filter(None, map(str, map(read, same))), "")
 
 
@@ -144,7 +144,7 @@ def _read_axis(axis: Axis, name: str, side: str) -> Option:
     if scale not in ("linear", "log"):
         raise UnknownArtistError
     low, high = sorted(map(float, axis.get_view_interval()))
-    found: Option = {
+    option: Option = {
         "type": "log" if scale == "log" else "value",
         "name": name,
         "column": name or side,
@@ -152,16 +152,16 @@ def _read_axis(axis: Axis, name: str, side: str) -> Option:
         "max": high,
     }
     if axis.get_inverted():
-        found["inverse"] = True
+        option["inverse"] = True
     ticks = [float(tick) for tick in axis.get_majorticklocs() if low <= tick <= high]
     texts = [str(text) for text in formatter.format_ticks(ticks)]
     is_plain = isinstance(formatter, ScalarFormatter | LogFormatter) or [*map(_parse, texts)] == ticks
     # ECharts would label decades alone.
     if not is_plain or (scale == "log" and high < 100 * low and len(ticks) > 1):
-        found["labels"] = [[tick, text] for tick, text in zip(ticks, texts, strict=True)]
+        option["labels"] = [[tick, text] for tick, text in zip(ticks, texts, strict=True)]
     if not is_plain:
-        found["column"] = f"{name or side} (position)"
-    return found
+        option["column"] = f"{name or side} (position)"
+    return option
 
 
 def _parse(text: str) -> float | None:
@@ -180,8 +180,8 @@ def _tick(layer: _Layer, axis: Option, column: int) -> str:
 
 
 def _layers(axes: Axes, keys: Sequence[Line2D]) -> Iterator[_Layer]:
-    bars = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
-    if len(bars) < len(axes.containers) or any(one.has_xerr for one in bars):
+    bars = [container for container in axes.containers if isinstance(container, ErrorbarContainer)]
+    if len(bars) < len(axes.containers) or any(bar.has_xerr for bar in bars):
         raise UnknownArtistError
     caps = {id(cap) for bar in bars for cap in bar.lines[1]}
     labels = {id(bar.lines[0]): str(bar.get_label()) for bar in bars}
@@ -223,32 +223,32 @@ def _read_line(axes: Axes, line: Line2D, keys: Sequence[Line2D], label: str) -> 
     yield _Layer(name, colour, _rows(x, y), {**series, "encode": {"x": 0, "y": 1}})
 
 
-def _read_collection(found: Collection, keys: Sequence[Line2D]) -> Iterator[_Layer]:
-    colours = found.get_edgecolor() if isinstance(found, LineCollection) else found.get_facecolor()
-    colours = np.asarray(colours if len(colours) else found.get_edgecolor())
-    if found.get_array() is not None or len(np.unique(colours, axis=0)) > 1:
+def _read_collection(collection: Collection, keys: Sequence[Line2D]) -> Iterator[_Layer]:
+    colours = collection.get_edgecolor() if isinstance(collection, LineCollection) else collection.get_facecolor()
+    colours = np.asarray(colours if len(colours) else collection.get_edgecolor())
+    if collection.get_array() is not None or len(np.unique(colours, axis=0)) > 1:
         raise UnknownArtistError  # a colour for each mark says something
     colour = to_hex(colours[0]) if len(colours) else ""
-    if isinstance(found, FillBetweenPolyCollection) and getattr(found, "t_direction", "") == "x":
-        for path in found.get_paths():
+    if isinstance(collection, FillBetweenPolyCollection) and getattr(collection, "t_direction", "") == "x":
+        for path in collection.get_paths():
             ends = np.asarray(path.vertices)
             count = (len(ends) - 3) // 2  # there and back, each from one more point, and closed
             there, back = ends[1 : count + 1], ends[count + 2 : -1][::-1]
             if not np.array_equal(there[:, 0], back[:, 0]) or not np.diff(there[:, 0]).all():
                 raise UnknownArtistError  # of steps, or over points that stand twice
             yield _interval("band", colour, there[:, 0], there[:, 1], back[:, 1])
-    elif isinstance(found, LineCollection):
-        bars = [np.asarray(segment) for segment in found.get_segments() if len(segment)]
-        if any(len(one) != 2 or one[0, 0] != one[1, 0] for one in bars):
+    elif isinstance(collection, LineCollection):
+        bars = [np.asarray(segment) for segment in collection.get_segments() if len(segment)]
+        if any(len(bar) != 2 or bar[0, 0] != bar[1, 0] for bar in bars):
             raise UnknownArtistError  # no upright line
         if bars:
-            yield _interval("bars", colour, *np.array([(one[0, 0], *one[:, 1]) for one in bars]).T)
-    elif isinstance(found, PathCollection) and len(np.unique(found.get_sizes())) == 1:
-        points = np.ma.filled(np.ma.asarray(found.get_offsets(), dtype=float), np.nan)
-        size = 2 + round(math.sqrt(found.get_sizes()[0]))
+            yield _interval("bars", colour, *np.array([(bar[0, 0], *bar[:, 1]) for bar in bars]).T)
+    elif isinstance(collection, PathCollection) and len(np.unique(collection.get_sizes())) == 1:
+        points = np.ma.filled(np.ma.asarray(collection.get_offsets(), dtype=float), np.nan)
+        size = 2 + round(math.sqrt(collection.get_sizes()[0]))
         series = {"type": "scatter", "symbolSize": size, "large": len(points) > _MANY, "encode": {"x": 0, "y": 1}}
         if len(points):
-            name = _name(found, colour, keys, lambda key: _has_marker(found, key))
+            name = _name(collection, colour, keys, lambda key: _has_marker(collection, key))
             yield _Layer(name, colour, _rows(points[:, 0].tolist(), points[:, 1].tolist()), series)
     else:
         raise UnknownArtistError
@@ -291,19 +291,19 @@ def _has_marker(marks: PathCollection, key: Line2D) -> bool:
 
 def _merge(layers: Sequence[_Layer]) -> list[_Layer]:
     """Return the layers, each interval in the first layer of its colour that has its x values."""
-    found = [layer for layer in layers if not layer.is_interval]
+    merged = [layer for layer in layers if not layer.is_interval]
     for layer in layers:
         if not layer.is_interval:
             continue
         ends = {row[0]: row[2:] for row in layer.rows}
-        for place, own in enumerate(found):
-            outer = {row[0] for row in own.rows}
-            is_once = len(ends) == len(layer.rows) and len(outer) == len(own.rows)
-            is_free = not own.is_interval and own.interval is None
-            if is_once and is_free and own.colour == layer.colour and ends.keys() <= outer:
-                rows = [[*row, *ends.get(row[0], (None, None))] for row in own.rows]
-                found[place] = own._replace(rows=rows, interval=layer.series)
+        for index, owner in enumerate(merged):
+            outer = {row[0] for row in owner.rows}
+            is_once = len(ends) == len(layer.rows) and len(outer) == len(owner.rows)
+            is_free = not owner.is_interval and owner.interval is None
+            if is_once and is_free and owner.colour == layer.colour and ends.keys() <= outer:
+                rows = [[*row, *ends.get(row[0], (None, None))] for row in owner.rows]
+                merged[index] = owner._replace(rows=rows, interval=layer.series)
                 break
         else:
-            found.append(layer)
-    return found
+            merged.append(layer)
+    return merged

@@ -27,6 +27,6 @@ def write_scripts(body: str, script: str) -> tuple[str, str]:
         switch = _SWITCH.read_text(encoding="utf-8")
         elements += f'\n<script type="application/gzip" id="drawing">{packed}</script>\n<script>{switch}</script>'
         allowed += [switch, drawing]
-    hashes = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in allowed]
-    sources = "".join(f" 'sha256-{one}'" for one in hashes)
+    hashes = [base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in allowed]
+    sources = "".join(f" 'sha256-{digest}'" for digest in hashes)
     return elements, "; script-src" + sources if hashes else ""

@@ -33,17 +33,17 @@ def caption(learned: Learned) -> str:
 
 def list_drawn(learned: Learned) -> list[Nonlinearity]:
     """List the non-linearities that are drawn, in the order of the panels."""
-    return [one for panel in learned.panels for one in panel.members]
+    return [spline for panel in learned.panels for spline in panel.members]
 
 
 def table(learned: Learned) -> Table:
     """Return a row for each of `list_drawn`; after two labels comes the trial's number."""
     rows: list[list[str]] = []
-    for one in list_drawn(learned):
-        cells = [one.task, one.component, str(one.number), number(one.objective)]
-        cells += [number(len(one.knots)), _range(one.low, one.high), _range(*one.active_range)]
-        measures = [one.variation, one.slope, one.distance]
-        measures += [one.version.error] if one.version else []
+    for spline in list_drawn(learned):
+        cells = [spline.task, spline.component, str(spline.number), number(spline.objective)]
+        cells += [number(len(spline.knots)), _range(spline.low, spline.high), _range(*spline.active_range)]
+        measures = [spline.variation, spline.slope, spline.distance]
+        measures += [spline.version.error] if spline.version else []
         rows.append([*cells, *map(number, measures)])
     header = ["Task", "Component", "Trial", learned.objective, "Knots", "Range", "Moves on"]
     header += ["Total variation", "Largest slope", "Most off GELU"]
@@ -60,7 +60,7 @@ def worst_version(learned: Learned) -> str | None:
     """Describe how far the worst version is from what was learned; None without versions."""
     if not learned.version:
         return None
-    errors = [one.version.error if one.version else 0.0 for one in learned.members]
+    errors = [spline.version.error if spline.version else 0.0 for spline in learned.members]
     worst = learned.members[errors.index(max(errors))]
     where = f"trial {worst.number}, {worst.task}, {worst.component}"
     return f"{learned.version.label}: off by at most {number(max(errors))} ({where})"
@@ -72,7 +72,7 @@ def frame(learned: Learned) -> pl.DataFrame:
     version = [learned.version.name] if learned.version else []
     curves = {name: pl.List(pl.Float64()) for name in ("x", "y", *version)}
     rows: list[tuple[object, ...]] = []
-    for one in learned.members:
-        values = [one.positions, one.knots, *([one.version.at_knots] if one.version else [])]
-        rows.append((one.number, one.task, one.component, *values))
+    for spline in learned.members:
+        values = [spline.positions, spline.knots, *([spline.version.at_knots] if spline.version else [])]
+        rows.append((spline.number, spline.task, spline.component, *values))
     return pl.DataFrame(rows, schema={**named, **curves}, orient="row").explode(*curves)

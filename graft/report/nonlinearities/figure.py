@@ -58,21 +58,21 @@ def figure(learned: Learned) -> Figure:
 
 def _draw(axes: Axes, panel: Panel) -> None:
     # All active ranges are shown, with a margin.
-    least = min(one.active_range[0] for one in panel.members)
-    most = max(one.active_range[1] for one in panel.members)
+    least = min(spline.active_range[0] for spline in panel.members)
+    most = max(spline.active_range[1] for spline in panel.members)
     low, high = least - _MARGIN * (most - least), most + _MARGIN * (most - least)
-    for one in panel.members:
-        width, strength = (1.8, 1.0) if one is panel.leader else (0.7, 0.4)
-        beyond = one.high - one.low
-        for values, colour in _curves(one):
-            inside = np.linspace(one.low, one.high, len(values)).tolist()
-            xs = [one.low - beyond, *inside, one.high + beyond]  # with a piece of the constants
+    for spline in panel.members:
+        width, strength = (1.8, 1.0) if spline is panel.leader else (0.7, 0.4)
+        beyond = spline.high - spline.low
+        for values, colour in _curves(spline):
+            inside = np.linspace(spline.low, spline.high, len(values)).tolist()
+            xs = [spline.low - beyond, *inside, spline.high + beyond]  # with a piece of the constants
             up = [values[0], *values, values[-1]]
             axes.plot(xs, up, color=colour, linewidth=width, alpha=strength, zorder=2 + strength)
     xs = np.linspace(low, high, _SAMPLES).tolist()
     axes.plot(xs, list(map(gelu, xs)), color=SOFT, linewidth=1.1, linestyle="--", zorder=2.5)
     # All curves of the panel fit, GELU need not.
-    seen = [height for one in panel.members for values, _ in _curves(one) for height in values]
+    seen = [height for spline in panel.members for values, _ in _curves(spline) for height in values]
     room = _MARGIN * (max(seen) - min(seen)) or 1.0
     axes.set(xlim=(low, high), ylim=(min(seen) - room, max(seen) + room))
     axes.set_title(shorten(panel.title, _MOST_LETTERS))
@@ -83,6 +83,6 @@ def _draw(axes: Axes, panel: Panel) -> None:
         axes.set_xlabel(f"off by at most {error}", color=_OTHER, fontsize=9)
 
 
-def _curves(one: Nonlinearity) -> list[tuple[Sequence[float], str]]:
+def _curves(spline: Nonlinearity) -> list[tuple[Sequence[float], str]]:
     """Return values over the spline's range and their colour, then those of its version, if any."""
-    return [(one.knots, _OWN), *([(one.version.values, _OTHER)] if one.version else [])]
+    return [(spline.knots, _OWN), *([(spline.version.values, _OTHER)] if spline.version else [])]

@@ -75,8 +75,8 @@ class Nonlinearity:
     def distance(self) -> float:
         """The largest distance to GELU where it is active."""
         xs = np.linspace(*self.active_range, _SAMPLES).tolist()
-        own = np.interp(xs, self.positions, self.knots)
-        return float(np.abs(own - [gelu(x) for x in xs]).max())
+        values = np.interp(xs, self.positions, self.knots)
+        return float(np.abs(values - [gelu(x) for x in xs]).max())
 
 
 def gelu(x: float) -> float:
@@ -120,14 +120,14 @@ class Learned:
         rises = pl.col("task").is_in(rising) if directions else pl.lit(study["direction"] == "maximize")
         gain = pl.when(rises).then("objective").otherwise(-pl.col("objective"))
         ordered = architectures.sort("task", "component", -gain, "number", nulls_last=True)
-        found = [Nonlinearity(**row) for row in ordered.iter_rows(named=True)]
-        return cls(study=study["name"], objective=study["objective"], members=found)
+        members = [Nonlinearity(**row) for row in ordered.iter_rows(named=True)]
+        return cls(study=study["name"], objective=study["objective"], members=members)
 
     @property
     def panels(self) -> list[Panel]:
         """One panel for each task and component; the component is named where there are two."""
-        several = len({one.component for one in self.members}) > 1
-        groups = itertools.groupby(self.members, lambda one: (one.task, one.component))
+        several = len({member.component for member in self.members}) > 1
+        groups = itertools.groupby(self.members, lambda member: (member.task, member.component))
         return [
             Panel(title=f"{task}, {component}" if several else task, members=[*members][:MOST])
             for (task, component), members in groups

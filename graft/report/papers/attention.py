@@ -43,34 +43,34 @@ def write_maps(study: str, trial: int, maps: Mapping[str, AttentionMaps], sequen
     """
     check_ending(path, WRITERS)
     blocks: list[Block] = []
-    sets = {condition: found for condition, found in maps.items() if found.layers[0].shape[2] == 1}
+    sets = {condition: attention for condition, attention in maps.items() if attention.layers[0].shape[2] == 1}
     if sets:
         caption = (
             f"Attention of the head on {len(next(iter(sets.values())).inputs)} sets, a row each: its "
             f"weights on the {_KEYS} items of the largest first number (of max retrieval the priority), "
             "the largest to the right. A head that finds the maximum is bright in the last column alone."
         )
-        panels = [(condition or _NAMELESS, sort_sets(found)) for condition, found in sets.items()]
+        panels = [(condition or _NAMELESS, sort_sets(attention)) for condition, attention in sets.items()]
         svg = _draw(panels, lambda axes: axes.set(xticks=[], yticks=[]), 1)
         blocks.append(Picture(number=1, caption=caption, svg=svg))
-    for condition, found in maps.items():
+    for condition, attention in maps.items():
         if condition not in sets:
-            blocks.append(_sequence(condition, found, sequence, len(blocks) + 1))
+            blocks.append(_sequence(condition, attention, sequence, len(blocks) + 1))
     write_document(Document(title=f"Attention of trial {trial} of {study}", blocks=blocks), path)
 
 
-def sort_sets(found: AttentionMaps) -> Numbers:
+def sort_sets(attention: AttentionMaps) -> Numbers:
     """Return the head's weights [N, _KEYS] on the items of largest first number, in that order."""
-    first = np.where(found.given, found.inputs[..., 0], -np.inf)
+    first = np.where(attention.given, attention.inputs[..., 0], -np.inf)
     order = np.argsort(first, axis=-1, kind="stable")[:, -_KEYS:]
-    return np.take_along_axis(found.layers[0].mean(1)[:, 0], order, axis=-1)
+    return np.take_along_axis(attention.layers[0].mean(1)[:, 0], order, axis=-1)
 
 
-def _sequence(condition: str, found: AttentionMaps, sequence: int, place: int) -> Picture:
-    if not 0 <= sequence < len(found.inputs):
-        raise StudyError(f"--sequence {sequence}: it must be 0 to {len(found.inputs) - 1}")
-    length = int(found.given[sequence].sum())
-    inputs = found.inputs[sequence, :length]
+def _sequence(condition: str, attention: AttentionMaps, sequence: int, figure_number: int) -> Picture:
+    if not 0 <= sequence < len(attention.inputs):
+        raise StudyError(f"--sequence {sequence}: it must be 0 to {len(attention.inputs) - 1}")
+    length = int(attention.given[sequence].sum())
+    inputs = attention.inputs[sequence, :length]
     ticks = [number(float(value)) for value in inputs.reshape(length, -1)[:, 0]]
     caption = (
         f"Attention of each head on one sequence ({condition or _NAMELESS}, sequence {sequence}): rows are queries, "
@@ -78,7 +78,7 @@ def _sequence(condition: str, found: AttentionMaps, sequence: int, place: int) -
     )
     panels = [
         (f"layer {layer}, head {head}", weights[sequence, head, :length, :length])
-        for layer, weights in enumerate(found.layers)
+        for layer, weights in enumerate(attention.layers)
         for head in range(weights.shape[1])
     ]
     if len(panels) > _MOST_PANELS:
@@ -89,10 +89,10 @@ def _sequence(condition: str, found: AttentionMaps, sequence: int, place: int) -
         axes.set_xticks(list(shown), [ticks[at] for at in shown], rotation=90, fontsize=6)
         axes.set_yticks(list(shown), [ticks[at] for at in shown], fontsize=6)
 
-    return Picture(number=place, caption=caption, svg=_draw(panels[:_MOST_PANELS], label, place))
+    return Picture(number=figure_number, caption=caption, svg=_draw(panels[:_MOST_PANELS], label, figure_number))
 
 
-def _draw(panels: Sequence[tuple[str, Numbers]], label: Callable[[Axes], object], place: int) -> str:
+def _draw(panels: Sequence[tuple[str, Numbers]], label: Callable[[Axes], object], figure_number: int) -> str:
     """Draw panels in rows on one scale of shades, which has 0, 1 and every weight."""
     columns = min(_ACROSS, len(panels))
     rows = -(-len(panels) // columns)
@@ -110,4 +110,4 @@ def _draw(panels: Sequence[tuple[str, Numbers]], label: Callable[[Axes], object]
         for axes in list(grid.flat)[len(panels) :]:
             axes.set_visible(False)
         figure.colorbar(image, ax=list(grid.flat), shrink=0.8)
-        return to_svg(figure, f"figure{place}")
+        return to_svg(figure, f"figure{figure_number}")

@@ -63,9 +63,9 @@ def summarize_evaluations(scores: pl.DataFrame) -> pl.DataFrame:
 
     For a single model `error` is the harness' own, over the examples of a task, or null.
     """
-    own = pl.col("standard_error").first()
+    over_examples = pl.col("standard_error").first()
     over_models = pl.col("value").std() / pl.len().sqrt()
-    error = pl.when(pl.len() > 1).then(over_models).otherwise(own)
+    error = pl.when(pl.len() > 1).then(over_models).otherwise(over_examples)
     groups = scores.group_by("label", *_KEY, maintain_order=True)
     return groups.agg(models=pl.len(), mean=pl.col("value").mean(), error=error)
 
@@ -73,12 +73,12 @@ def summarize_evaluations(scores: pl.DataFrame) -> pl.DataFrame:
 def write_evaluations(scores: pl.DataFrame, path: Path) -> None:
     """Write the table to `path`, .html or .md; raises OutputError for another ending."""
     check_ending(path, WRITERS)
-    found = summarize_evaluations(scores)
-    labels: list[str] = found["label"].unique(maintain_order=True).to_list()
+    summary = summarize_evaluations(scores)
+    labels: list[str] = summary["label"].unique(maintain_order=True).to_list()
     counts: dict[str, int] = dict(scores.group_by("label").agg(pl.col("model").n_unique()).iter_rows())
-    cells = {(label, tuple(key)): with_margin(mean, error) for label, *key, _, mean, error in found.iter_rows()}
+    cells = {(label, tuple(key)): with_margin(mean, error) for label, *key, _, mean, error in summary.iter_rows()}
     rows: list[list[str]] = []
-    for key in found.select(_KEY).unique(maintain_order=True).iter_rows():
+    for key in summary.select(_KEY).unique(maintain_order=True).iter_rows():
         name = " ".join(part for part in key if part != "none")
         rows.append([name, *(cells.get((label, key), MISSING) for label in labels)])
     names = (f"{label} ({counts[label]})" if counts[label] > 1 else label for label in labels)

@@ -88,8 +88,8 @@ def _draw_kernels() -> str:
     with figure_style():
         figure = Figure(figsize=(2 * PANEL[0], 1.5 * PANEL[1]), layout="constrained")
         axes: Any = figure.subplots()
-        for place, n in enumerate(_EXPONENTS):
-            axes.plot(values, ssa(values, 1, n), color=arm_colour(place))
+        for index, n in enumerate(_EXPONENTS):
+            axes.plot(values, ssa(values, 1, n), color=arm_colour(index))
         axes.plot(values, np.exp(values), color=INK, linestyle=":", linewidth=1)
         axes.set_xlabel("x (dotted: the exponential)")
         legend(figure, series_keys(series_looks([f"n = {n:g}" for n in _EXPONENTS])))
@@ -126,9 +126,9 @@ def _draw_weights() -> str:
             low, high = np.quantile(narrow, [0.001, 0.999])
             width = (high - low) / _BINS
             edges = width * np.arange(np.floor(low / width), np.ceil(high / width) + 1)
-            for place, values in enumerate(weights.values()):
+            for index, values in enumerate(weights.values()):
                 heights, _ = np.histogram(values, edges)
-                axes.stairs(heights, edges, color=arm_colour(place), linewidth=1.4)
+                axes.stairs(heights, edges, color=arm_colour(index), linewidth=1.4)
             axes.axvline(1, color=INK, linestyle=":", linewidth=1)
             axes.set(title=f"temperature {temperature:g}", xlabel="weight x keys", yticks=[])
         legend(figure, series_keys(series_looks(list(FORMULAS))))

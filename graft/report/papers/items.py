@@ -79,8 +79,8 @@ def write_item(reader: Reader, item: Item, study: str, path: Path) -> None:
     """Write the item as a study has it, .html or .md; StudyError if it cannot be made of it."""
     check_ending(path, WRITERS)
     data = read(reader, study)
-    named = (one for one in collect_sections(data) if plugins.name_of(one) in item.sections)
-    sections = [one for one in named if data.ended.height and one.fits and one.applies]
+    named = (section for section in collect_sections(data) if plugins.name_of(section) in item.sections)
+    sections = [section for section in named if data.ended.height and section.fits and section.applies]
     if not sections:
         raise StudyError(
             f"{item.name} cannot be made of {study}: it has nothing for {' or '.join(item.sections)}; "

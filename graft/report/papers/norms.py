@@ -34,10 +34,10 @@ def norms_of(model: TrainedModel) -> dict[str, Norms]:
     matrices = {name: tensor.detach().double().numpy() for name, tensor in model.named_parameters()}
     if "embedding" not in matrices:
         raise StudyError("this model reads no tokens: it has no embedding")
-    found = {"embedding": np.linalg.norm(matrices["embedding"], axis=1)}  # [v, d]
+    norms = {"embedding": np.linalg.norm(matrices["embedding"], axis=1)}  # [v, d]
     if "unembedding" in matrices:
-        found["unembedding"] = np.linalg.norm(matrices["unembedding"], axis=0)  # [d, v]
-    return found
+        norms["unembedding"] = np.linalg.norm(matrices["unembedding"], axis=0)  # [d, v]
+    return norms
 
 
 def write_norms(title: str, norms: Mapping[str, Norms], path: Path) -> None:
@@ -49,9 +49,9 @@ def write_norms(title: str, norms: Mapping[str, Norms], path: Path) -> None:
         "smallest first."
     )
     rows: list[list[str]] = []
-    for name, own in norms.items():
-        found = (own.mean(), own.std(), own.min(), np.median(own), own.max())
-        rows.append([name, *(number(float(value)) for value in found)])
+    for name, values in norms.items():
+        statistics = (values.mean(), values.std(), values.min(), np.median(values), values.max())
+        rows.append([name, *(number(float(value)) for value in statistics)])
     header = ["Vectors", "Mean", "Deviation", "Least", "Median", "Largest"]
     about = f"Norms of the vectors of {tokens:,} tokens"
     table = Table(caption=about, header=header, rows=rows, labels=1)
@@ -60,10 +60,10 @@ def write_norms(title: str, norms: Mapping[str, Norms], path: Path) -> None:
     with figure_style():
         figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.5), layout="constrained")
         axes: Any = figure.subplots(1, 2)
-        for place, own in enumerate(norms.values()):
-            look = {"color": arm_colour(place), "linewidth": 1.4}
-            axes[0].stairs(np.histogram(own, edges)[0], edges, **look)
-            axes[1].plot(np.arange(1, len(own) + 1), np.sort(own), **look)
+        for index, values in enumerate(norms.values()):
+            look = {"color": arm_colour(index), "linewidth": 1.4}
+            axes[0].stairs(np.histogram(values, edges)[0], edges, **look)
+            axes[1].plot(np.arange(1, len(values) + 1), np.sort(values), **look)
         axes[0].set(xlabel="norm", ylabel="tokens", yscale="log")
         axes[0].set_ylim(bottom=0.7)
         axes[1].set(xlabel="tokens, in order of their norm", ylabel="norm")

@@ -48,9 +48,9 @@ def write_fit(title: str, fields: Mapping[str, float], best: BestTemperatures, p
         keys = axes.plot(entropy[shown], temperature[shown], ".", color=SOFT, markersize=3, alpha=0.5, label="best")
         numbers = np.linspace(float(entropy.min()), float(entropy.max()), _POINTS)
         fits = ((fields, "-", "fit"), (PAPER, "--", "the paper's fit"))
-        for place, (coefficients, style, label) in enumerate(fits, 1):
+        for index, (coefficients, style, label) in enumerate(fits, 1):
             curve = fitted_temperature(coefficients, numbers)
-            keys += axes.plot(numbers, curve, style, color=arm_colour(place), label=label, linewidth=1.6)
+            keys += axes.plot(numbers, curve, style, color=arm_colour(index), label=label, linewidth=1.6)
         axes.axhline(1, color=INK, linestyle=":", linewidth=1)
         axes.set_ylim(0, _HIGHEST)
         axes.set_xlabel("entropy (nats)")

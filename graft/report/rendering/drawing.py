@@ -105,7 +105,7 @@ Looks = Mapping[str, Mapping[str, Any]]
 
 def series_looks(names: Sequence[str]) -> Looks:
     """Return a colour for each series."""
-    return {name: {"color": arm_colour(place)} for place, name in enumerate(names)}
+    return {name: {"color": arm_colour(index)} for index, name in enumerate(names)}
 
 
 def series_keys(looks: Looks) -> list[Line2D]:
@@ -139,11 +139,11 @@ def draw_cells(
     axes.grid(visible=False)
     if write is None:
         return image
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         for column, value in enumerate(row):
             ink = empty if value is None else INK if is_bright(value) else "white"
             text = write(value)
-            axes.text(column, place, text, ha="center", va="center", fontsize=size, color=ink)
+            axes.text(column, index, text, ha="center", va="center", fontsize=size, color=ink)
     return image
 
 

@@ -23,7 +23,7 @@ def write(document: Document, path: Path) -> None:
             case Paragraph(text=text):
                 texts.append(_escape(text))
             case Table():
-                rule = ("---" if place < block.labels else "---:" for place in range(len(block.header)))
+                rule = ("---" if column < block.labels else "---:" for column in range(len(block.header)))
                 rows = [map(_escape, block.header), rule, *(map(_escape, row) for row in block.rows)]
                 lines = (f"| {' | '.join(cells)} |" for cells in rows)
                 texts.append("\n".join([f"{_escape(block.caption)}\n", *lines]))

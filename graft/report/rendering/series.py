@@ -51,8 +51,8 @@ def portions_of(frame: pl.DataFrame) -> dict[str, int]:
 
 def variants_of(frame: pl.DataFrame) -> list[str]:
     """Return the variants of the rows, raw first."""
-    found = frame["variant"].unique().to_list()
-    return sorted(found, key=lambda variant: (variant != "raw", variant))
+    variants = frame["variant"].unique().to_list()
+    return sorted(variants, key=lambda variant: (variant != "raw", variant))
 
 
 def portion_title(portion: str, most: int) -> str:

@@ -93,24 +93,24 @@ class Lines(Section, ABC):
         `parts` maps a name, for the column `part`, to scores and the series of trials. Where the
         name is a metric's that has a range, intervals are cut there.
         """
-        found = [
+        frames = [
             trace_lines(scores, series, self.without, range_of(name)).with_columns(part=pl.lit(name))
             for name, (scores, series) in parts.items()
         ]
-        if not found:
+        if not frames:
             return pl.DataFrame()
-        return order_lines(pl.concat(found), self.data.condition).rename({"rest": "title"})
+        return order_lines(pl.concat(frames), self.data.condition).rename({"rest": "title"})
 
     @cached_property
     def lines(self) -> pl.DataFrame:
         """The lines of `read_lines`, with all columns."""
-        found = self.read_lines()
-        if found.is_empty():
-            return found
+        lines = self.read_lines()
+        if lines.is_empty():
+            return lines
         columns = {"across": self.x_label} if self.x_label else {}
-        if "title" not in found.columns:
+        if "title" not in lines.columns:
             columns["title"] = ""
-        return found.with_columns(pl.lit(text).alias(name) for name, text in columns.items())
+        return lines.with_columns(pl.lit(text).alias(name) for name, text in columns.items())
 
     @property
     def applies(self) -> bool:
@@ -136,11 +136,11 @@ class Lines(Section, ABC):
 
     def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
         """Draw the lines of one panel."""
-        for (name,), own in lines.group_by("series", maintain_order=True):
+        for (name,), line in lines.group_by("series", maintain_order=True):
             look = {**self.marks, **looks[str(name)]}
-            axes.plot(own["x"].to_list(), own["mean"].to_list(), **look)
-            if "low" in own.columns:
-                sure = own.drop_nulls(["low", "high"])
+            axes.plot(line["x"].to_list(), line["mean"].to_list(), **look)
+            if "low" in line.columns:
+                sure = line.drop_nulls(["low", "high"])
                 x, low, high = (sure[column].to_list() for column in ("x", "low", "high"))
                 axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
@@ -160,15 +160,15 @@ class Lines(Section, ABC):
         with figure_style():
             figure = Figure(figsize=size, layout="constrained")
             grid: Any = figure.subplots(rows, columns, squeeze=False)
-            for axes, own in zip(grid.flat, shown, strict=False):
-                axes.set_title(own["title"][0])
-                self.draw(axes, own, looks)
+            for axes, panel in zip(grid.flat, shown, strict=False):
+                axes.set_title(panel["title"][0])
+                self.draw(axes, panel, looks)
                 if "x" in self.scaled:
-                    _scale_numbers(axes, own["x"].to_list())
+                    _scale_numbers(axes, panel["x"].to_list())
                 if heights := [name for name in self.scaled if name != "x"]:
-                    values = (value for one in heights for value in own[one].drop_nulls().to_list())
+                    values = (value for name in heights for value in panel[name].drop_nulls().to_list())
                     fit_scale(axes, [*values])
-                axes.set_xlabel(own["across"][0])
+                axes.set_xlabel(panel["across"][0])
                 if label and (self.label_all or axes in grid[:, 0]):
                     axes.set_ylabel(self.fill(label))
             for axes in list(grid.flat)[len(shown) :]:
@@ -184,9 +184,9 @@ def read_series(data: StudyData) -> pl.DataFrame:
     """Return number and series: each trial's arm if it stands for one, its scorer, or `all`."""
     if data.experiment:
         return data.experiment.compared.trials.select("number", series="arm")
-    found = data.parameters(_BY.replace(".", r"\."))
-    scorer = pl.col(_BY).cast(pl.String) if _BY in found.columns else pl.lit("all")
-    return found.select("number", series=scorer.fill_null("all"))
+    parameters = data.parameters(_BY.replace(".", r"\."))
+    scorer = pl.col(_BY).cast(pl.String) if _BY in parameters.columns else pl.lit("all")
+    return parameters.select("number", series=scorer.fill_null("all"))
 
 
 def _scale_numbers(axes: Axes, numbers: Sequence[float]) -> None:

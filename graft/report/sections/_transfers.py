@@ -22,19 +22,19 @@ class TransferSection(Section, ABC):
     def stage_two(self) -> pl.DataFrame:
         """number, source, target and pair of the trials with a result, the baseline's first."""
         names = {"source": "architecture.source", "target": "transfer.target", "pair": "pair"}
-        found = pl.DataFrame()
+        parameters = pl.DataFrame()
         if self.data.transfer_tasks:
             patterns = (name.replace(".", r"\.") for name in names.values())
-            found = self.data.parameters("|".join(patterns))
-        if not set(names.values()) <= set(found.columns):
+            parameters = self.data.parameters("|".join(patterns))
+        if not set(names.values()) <= set(parameters.columns):
             return pl.DataFrame(schema={"number": pl.Int64, **dict.fromkeys(names, pl.String)})
         columns = {key: pl.col(name) for key, name in names.items()}
-        trials = found.select("number", **columns).drop_nulls()
+        trials = parameters.select("number", **columns).drop_nulls()
         ended = trials.join(self.data.ended.select("number"), on="number", how="semi")
         # The baseline's first, then as the space has the tasks, forms in alphabetic order.
-        places = {name: place for place, name in enumerate([BASELINE, *self.data.transfer_tasks])}
-        found = ((places.get(_task_of(one), len(places)), one) for one in ended["source"].unique())
-        order = {name: place for place, (_, name) in enumerate(sorted(found))}
+        places = {name: index for index, name in enumerate([BASELINE, *self.data.transfer_tasks])}
+        ranks = ((places.get(_task_of(source), len(places)), source) for source in ended["source"].unique())
+        order = {name: index for index, (_, name) in enumerate(sorted(ranks))}
         return ended.sort(pl.col("source").replace_strict(order, return_dtype=pl.Int64), "number")
 
     @property
@@ -55,9 +55,9 @@ class TransferSection(Section, ABC):
     def own_sources(self, target: str) -> list[str]:
         """Return the baseline and the sources found on the target's data, or all if none was."""
         wanted = self.data_of(target)
-        found = (name for name in self.sources if name != BASELINE)
-        own = [name for name in found if self.data_of(_task_of(name)) == wanted]
-        return [name for name in self.sources if name == BASELINE or name in own or not own]
+        others = (name for name in self.sources if name != BASELINE)
+        matches = [name for name in others if self.data_of(_task_of(name)) == wanted]
+        return [name for name in self.sources if name == BASELINE or name in matches or not matches]
 
     def data_of(self, task: str) -> str:
         """Return a text that two tasks share if they have the same data: their `task` as JSON."""

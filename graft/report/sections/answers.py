@@ -39,7 +39,7 @@ class Answers(Lines):
 
     def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
         super().draw(axes, lines, looks)
-        found = _SLOPE.search(lines["title"][0])
-        assert found, "lines are those of slopes"
+        match = _SLOPE.search(lines["title"][0])
+        assert match, "lines are those of slopes"
         xs = sorted(lines["x"].unique().to_list())
-        axes.plot(xs, [float(found[1]) * x for x in xs], "--", color=INK, linewidth=1)
+        axes.plot(xs, [float(match[1]) * x for x in xs], "--", color=INK, linewidth=1)

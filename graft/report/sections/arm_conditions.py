@@ -44,14 +44,14 @@ class ArmConditions(Section):
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         tables = self.cells.partition_by(LINE, maintain_order=True)
         more = say_shown(_MOST_TABLES, len(tables), "numbers of conditions")
-        for place, cells in enumerate(tables[:_MOST_TABLES], figures.own):
+        for number, cells in enumerate(tables[:_MOST_TABLES], figures.own):
             across, rest = cells["across"][0], cells["rest"][0]
             caption = (
                 f"{self.data.metric} of each arm by {across}{f', {rest}' if rest else ''}: means over "
                 f"{cells['trials'].max()} seeds, raw parameters. Shades are on a logarithmic scale where the numbers "
                 f"go over a factor of ten.{more}"
             )
-            yield Picture(number=place, caption=caption, svg=_draw(cells, place))
+            yield Picture(number=number, caption=caption, svg=_draw(cells, number))
 
 
 def _draw(cells: pl.DataFrame, number: int) -> str:

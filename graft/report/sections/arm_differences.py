@@ -59,17 +59,17 @@ def _draw(comparison: ArmComparison, conditions: list[str], number: int) -> str:
         for axes in grid.flat[len(conditions) :]:
             axes.set_visible(False)
         for axes, condition in zip(grid.flat, conditions, strict=False):
-            own = comparison.table.filter(pl.col("condition") == condition)
+            differences = comparison.table.filter(pl.col("condition") == condition)
             seeds = comparison.pairs.filter(pl.col("condition") == condition)
-            for place, arm in enumerate(reversed(arms)):
-                is_arm, colour = pl.col("arm") == arm, arm_colour(len(arms) - place)
+            for index, arm in enumerate(reversed(arms)):
+                is_arm, colour = pl.col("arm") == arm, arm_colour(len(arms) - index)
                 known = seeds.filter(is_arm)["difference"].drop_nulls().to_list()
-                axes.plot(known, [place - 0.18] * len(known), ".", color=SOFT, markersize=4, alpha=0.7)
-                for found in own.filter(is_arm).drop_nulls("difference").iter_rows(named=True):
-                    low, high = found["difference_low"], found["difference_high"]
+                axes.plot(known, [index - 0.18] * len(known), ".", color=SOFT, markersize=4, alpha=0.7)
+                for row in differences.filter(is_arm).drop_nulls("difference").iter_rows(named=True):
+                    low, high = row["difference_low"], row["difference_high"]
                     if low is not None:
-                        axes.plot([low, high], [place + 0.1] * 2, color=colour, linewidth=2)
-                    axes.plot(found["difference"], place + 0.1, "o", color=colour, markersize=6)
+                        axes.plot([low, high], [index + 0.1] * 2, color=colour, linewidth=2)
+                    axes.plot(row["difference"], index + 0.1, "o", color=colour, markersize=6)
             axes.axvline(0, color=INK, linewidth=0.8)
             axes.set_title(condition or "validation")
             axes.set_ylim(-0.6, len(arms) - 0.4)

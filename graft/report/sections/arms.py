@@ -48,8 +48,8 @@ class Arms(Section):
     def findings(self) -> Iterable[str]:
         experiment = self.data.require_experiment()
         is_other = pl.col("arm") != experiment.comparison.baseline
-        own = experiment.comparison.table.filter(pl.col("condition") == experiment.condition, is_other)
-        for row in own.iter_rows(named=True):
+        rows = experiment.comparison.table.filter(pl.col("condition") == experiment.condition, is_other)
+        for row in rows.iter_rows(named=True):
             yield describe(row, experiment.comparison, self.data.study["objective"])
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
@@ -75,10 +75,10 @@ class Arms(Section):
             text += f" Intervals of {experiment.metric}, which is between 0 and 1, are cut where they leave its range."
         yield Paragraph(text=text)
         if "confirmed" in experiment.compared.choices.values():
-            found = confirmations(experiment.arms, experiment.direction, bounds)
+            confirmed = confirmations(experiment.arms, experiment.direction, bounds)
             rows = [
                 [arm, number(rank + 1), number(chosen), with_interval(mean, low, high), number(trials)]
-                for arm, rank, chosen, trials, mean, low, high in found.rows()
+                for arm, rank, chosen, trials, mean, low, high in confirmed.rows()
             ]
             header = ["Arm", "Rank", "When chosen", "On fresh seeds", "Seeds"]
             caption = f"What is left of {objective} on fresh seeds"
@@ -89,7 +89,7 @@ def _say_how_chosen(compared: ComparedTrials) -> str:
     """Return sentences on the arms that stand for one of several configurations."""
     sentences: list[str] = []
     for choice, words in _CHOICES.items():
-        arms = [arm for arm, found in compared.choices.items() if found == choice]
+        arms = [arm for arm, way in compared.choices.items() if way == choice]
         if arms:
             who = "Each arm" if len(arms) == len(compared.choices) else f"Each of {', '.join(arms)}"
             sentences.append(f" {who} stands here {words}.")

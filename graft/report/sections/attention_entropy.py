@@ -28,9 +28,9 @@ class AttentionEntropy(Lines):
     )
 
     def read_lines(self) -> pl.DataFrame:
-        found = {name: _HEAD.fullmatch(name) for name, _, _ in self.data.summaries}
+        matches = {name: _HEAD.fullmatch(name) for name, _, _ in self.data.summaries}
         parts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
-        heads = ((int(head[1]), int(head[2]), name) for name, head in found.items() if head)
+        heads = ((int(head[1]), int(head[2]), name) for name, head in matches.items() if head)
         for layer, head, name in sorted(heads):
             label, scores = f"layer {layer}, head {head}", self.data.scores.of_name(name)
             parts[label] = (scores, scores.select("number", series=pl.lit(label)).unique())

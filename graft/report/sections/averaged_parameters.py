@@ -50,8 +50,8 @@ class AveragedParameters(Section):
 
     def findings(self) -> Iterable[str]:
         statistics = self.data.statistics
-        own = statistics.filter(pl.col("kept") == "best").head(1).select("name", "condition")
-        compared = statistics.join(own, on=["name", "condition"], maintain_order="left")
+        metric = statistics.filter(pl.col("kept") == "best").head(1).select("name", "condition")
+        compared = statistics.join(metric, on=["name", "condition"], maintain_order="left")
         # A change without an interval is in the table; it is no finding.
         compared = compared.filter(pl.col("kept") == "best", pl.col("change_margin").is_not_null())
         compared = compared.unique(["variant", "counted"], keep="first", maintain_order=True)
@@ -79,8 +79,8 @@ class AveragedParameters(Section):
             caption = (
                 f"Best trials, each with its {words} validation; ↓ less or ↑ more is better; ± is half a 95 % interval"
             )
-            own = self.data.statistics.filter(pl.col("kept") == kept)
-            yield self._statistics_table(own, caption)
+            statistics = self.data.statistics.filter(pl.col("kept") == kept)
+            yield self._statistics_table(statistics, caption)
         if self.data.groups.height < 2:
             return
         rows = [
@@ -108,9 +108,9 @@ class AveragedParameters(Section):
             series = series_label((str(name), str(condition)))
             row = [f"{series} {_ARROWS[first['sign']]}", str(variant), number(first["trials"])]
             bounds = range_of(str(name))
-            row += [with_margin(one["value"], one["margin"], bounds) for one in portions]
+            row += [with_margin(portion["value"], portion["margin"], bounds) for portion in portions]
             if self._has_variants:
-                row += [percent_with_margin(one["change"], one["change_margin"]) for one in portions]
+                row += [percent_with_margin(portion["change"], portion["change_margin"]) for portion in portions]
             rows.append(row)
         header = ["Metric", "Variant", "Trials", "Best", "Best 1 %", "Best 10 %"]
         changes = ["Change of best", "of best 1 %", "of best 10 %"] if self._has_variants else []

@@ -93,19 +93,19 @@ def _draw(statistics: pl.DataFrame, medians: pl.DataFrame | None, series: Sequen
     portions = portions_of(statistics)
     with figure_style():
         figure, panels = grid(len(series), len(portions))
-        for row, one in enumerate(series):
-            values = statistics.filter(is_series(one), pl.col("portion").is_in(portions))
+        for row, metric in enumerate(series):
+            values = statistics.filter(is_series(metric), pl.col("portion").is_in(portions))
             for column, portion in enumerate(portions):
                 axes = panels[row, column]
                 cells = values.filter(pl.col("portion") == portion)
                 if medians is None:
                     _draw_in_order(axes, cells)
                 else:
-                    lines = medians.filter(is_series(one), pl.col("portion") == portion)
+                    lines = medians.filter(is_series(metric), pl.col("portion") == portion)
                     _draw_by_gap(axes, cells, lines)
                 if row == 0:
                     axes.set_title(portion_title(portion, portions[portion]))
-            panels[row, 0].set_ylabel(series_label(one))
+            panels[row, 0].set_ylabel(series_label(metric))
             fit_scale(panels[row, 0], values["value"].to_list())
         for axes in panels[-1]:
             axes.set_xlabel("groups, from good to bad" if medians is None else "generalisation gap")
@@ -118,13 +118,13 @@ def _draw_by_gap(axes: Axes, cells: pl.DataFrame, medians: pl.DataFrame) -> None
     few = cells.height <= 24
     for variant, shift in zip(variants, dodges(len(variants)), strict=True):
         seen = look(variant)
-        own = cells.filter(pl.col("variant") == variant)
+        rows = cells.filter(pl.col("variant") == variant)
         # Groups of one gap stand beside one another.
         xs = [
             on_doublings(gap) + shift + 0.1 * ((number * 0.618) % 1 - 0.5)
-            for gap, number in own.select("gap", "group_number").iter_rows()
+            for gap, number in rows.select("gap", "group_number").iter_rows()
         ]
-        _draw_marks(axes, xs, own, seen, few=few, alpha=0.9 if few else 0.35)
+        _draw_marks(axes, xs, rows, seen, few=few, alpha=0.9 if few else 0.35)
         line = medians.filter(pl.col("variant") == variant)
         xs = [on_doublings(gap) + shift for gap in line["gap"]]
         axes.plot(xs, line["median"].to_list(), color=seen.colour, linewidth=1.8, zorder=3)
@@ -139,21 +139,21 @@ def _draw_in_order(axes: Axes, cells: pl.DataFrame) -> None:
     ranked = cells.filter(pl.col("variant") == first).sort(pl.col("value") * pl.col("sign"))
     position = {number: index for index, number in enumerate(ranked["group_number"], 1)}
     for variant in variants_of(cells):
-        own = cells.filter(pl.col("variant") == variant, pl.col("group_number").is_in(list(position)))
-        xs = [position[number] for number in own["group_number"]]
-        _draw_marks(axes, xs, own, look(variant), few=len(position) <= 24, alpha=None)
+        rows = cells.filter(pl.col("variant") == variant, pl.col("group_number").is_in(list(position)))
+        xs = [position[number] for number in rows["group_number"]]
+        _draw_marks(axes, xs, rows, look(variant), few=len(position) <= 24, alpha=None)
 
 
 def _draw_marks(
-    axes: Axes, xs: Sequence[float], own: pl.DataFrame, seen: Look, *, few: bool, alpha: float | None
+    axes: Axes, xs: Sequence[float], rows: pl.DataFrame, seen: Look, *, few: bool, alpha: float | None
 ) -> None:
     axes.scatter(
         xs,
-        own["value"].to_list(),
+        rows["value"].to_list(),
         s=34 if few else 12,
         alpha=alpha,
         color=seen.colour,
         marker=seen.marker,
         linewidths=0,
-        rasterized=own.height > _MOST_MARKS,
+        rasterized=rows.height > _MOST_MARKS,
     )

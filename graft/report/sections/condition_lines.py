@@ -45,14 +45,14 @@ class ConditionLines(Lines):
         if not self.tasks:
             return super().read_lines()
         metric, series = self.data.metric, read_series(self.data)
-        scores, found = self.data.scores.of(metric, self.conditions), list[pl.DataFrame]()
+        scores, frames = self.data.scores.of(metric, self.conditions), list[pl.DataFrame]()
         for task, trials in self.tasks.items():
             lines = self.trace({metric: (scores, series.join(trials, on="number", how="semi"))})
             panels = lines.partition_by("across", "title", maintain_order=True)
             title = pl.concat_str(pl.lit(f"{task} "), "title").str.strip_chars_end()
             if panels:
-                found.append(panels[0].with_columns(title=title, panels=pl.lit(len(panels))))
-        return pl.concat(found) if found else pl.DataFrame()
+                frames.append(panels[0].with_columns(title=title, panels=pl.lit(len(panels))))
+        return pl.concat(frames) if frames else pl.DataFrame()
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         if not self.tasks:

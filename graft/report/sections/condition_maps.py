@@ -43,9 +43,9 @@ class ConditionMaps(Section):
         if scores.is_empty():
             return scores
         by = ARM if self.data.experiment else "model.scorer"
-        found = self.data.parameters(re.escape(by))
-        panel = pl.col(by).cast(pl.String).fill_null("") if by in found.columns else pl.lit("")
-        return map_conditions(scores, found.select("number", panel=panel))
+        parameters = self.data.parameters(re.escape(by))
+        panel = pl.col(by).cast(pl.String).fill_null("") if by in parameters.columns else pl.lit("")
+        return map_conditions(scores, parameters.select("number", panel=panel))
 
     @property
     def applies(self) -> bool:
@@ -79,8 +79,8 @@ def _draw(cells: pl.DataFrame, number: int, metric: str) -> str:
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(titles), squeeze=False, sharey=True)[0]
         for axes, title in zip(panels, titles, strict=True):
-            found = cells.filter(panel=title).select("x", "y", "value").rows()
-            known = {(x, y): value for x, y, value in found}
+            points = cells.filter(panel=title).select("x", "y", "value").rows()
+            known = {(x, y): value for x, y, value in points}
             rows = [[known.get((x, y)) for x in xs] for y in ys]
             looks: dict[str, Any] = {"vmin": low, "vmax": high, "origin": "lower"}
             write = written if small else None

@@ -45,13 +45,13 @@ class Distribution(Section):
         shares = pl.concat([distribution(scores) for scores in self.data.scores.in_parts()])
         with figure_style():
             figure, panels = grid(1, len(series))
-            for axes, one in zip(panels[0], series, strict=True):
-                cells = shares.filter(is_series(one))
+            for axes, metric in zip(panels[0], series, strict=True):
+                cells = shares.filter(is_series(metric))
                 for variant in variants_of(cells):
-                    own = cells.filter(pl.col("variant") == variant)
-                    xs, ys, colour = own["value"].to_list(), own["share"].to_list(), look(variant).colour
+                    rows = cells.filter(pl.col("variant") == variant)
+                    xs, ys, colour = rows["value"].to_list(), rows["share"].to_list(), look(variant).colour
                     axes.step(xs, ys, color=colour, linewidth=1.8, where="post")
-                axes.set_xlabel(series_label(one))
+                axes.set_xlabel(series_label(metric))
                 values = cells["value"].to_list()
                 if min(values) > 0 and max(values) > 10 * min(values):
                     axes.set_xscale("log")

@@ -54,34 +54,34 @@ class Dropout(Section):
         return average_dropout(sampled, self.data.scores.of_objective(), groups, "gap", MEASURES)
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        found, first, second = self.rates, figures.own, figures.own + 1
-        if found.pooled.is_empty():
+        dropout, first, second = self.rates, figures.own, figures.own + 1
+        if dropout.pooled.is_empty():
             what = f"Figures {first} and {second}, dropout of the best trials"
             yield left_out(what, "The study samples no dropout rate.")
-        elif found.trend["gap"].n_unique() > 1:
+        elif dropout.trend["gap"].n_unique() > 1:
             for number, name in enumerate(MEASURES, first):
                 caption = (
                     "Mean dropout rates of the best trials of each group by generalisation gap, for groups up to the "
                     f"median {_FORMULAS[name]}, and above it. Points are means over groups of gap 0, 1–2, 3–6, 7–14 "
                     "and so on, bars 95 % intervals over five groups or more."
                 )
-                yield Picture(number=number, caption=caption, svg=_draw_by_gap(found, name, number))
+                yield Picture(number=number, caption=caption, svg=_draw_by_gap(dropout, name, number))
         else:
             within = "in their groups, averaged over groups" if self.data.groups.height > 1 else "among all"
             caption = (
                 f"Mean dropout rates of the best trials {within}, with the number of trials in each portion. "
                 "Bars are 95 % intervals."
             )
-            yield Picture(number=first, caption=caption, svg=_draw_by_portion(found.pooled, first))
+            yield Picture(number=first, caption=caption, svg=_draw_by_portion(dropout.pooled, first))
             what = f"Figure {second}, dropout by generalisation gap and extra dimensions"
             yield left_out(what, "It needs groups of different gaps, with a known vocabulary, width and value width.")
 
 
-def _draw_by_gap(found: DropoutRates, measure: str, number: int) -> str:
+def _draw_by_gap(dropout: DropoutRates, measure: str, number: int) -> str:
     """Draw rates of top portions over the gap, apart for few and many extra dimensions."""
-    frame = found.trend.filter(pl.col("measure") == measure)
+    frame = dropout.trend.filter(pl.col("measure") == measure)
     rates = frame["dropout"].unique().sort().to_list()
-    portions = portions_of(found.rates)
+    portions = portions_of(dropout.rates)
     portions.pop("all", None)
     with figure_style():
         figure, panels = grid(len(rates), len(portions))
@@ -111,11 +111,11 @@ def _draw_by_gap(found: DropoutRates, measure: str, number: int) -> str:
 def _draw_lines(axes: Axes, cells: pl.DataFrame) -> None:
     lines = cells.select("variant", "extra").unique().sort("extra", "variant").rows()
     for (variant, extra), shift in zip(lines, dodges(len(lines)), strict=True):
-        own, seen = cells.filter(variant=variant, extra=extra), look(variant)
+        rows, seen = cells.filter(variant=variant, extra=extra), look(variant)
         axes.errorbar(
-            [on_doublings(gap) + shift for gap in own["gap"]],
-            own["rate"].to_list(),
-            yerr=own["margin"].fill_null(0).to_list(),
+            [on_doublings(gap) + shift for gap in rows["gap"]],
+            rows["rate"].to_list(),
+            yerr=rows["margin"].fill_null(0).to_list(),
             color=seen.colour,
             marker=seen.marker,
             markersize=6,
@@ -128,9 +128,9 @@ def _draw_lines(axes: Axes, cells: pl.DataFrame) -> None:
 
 def _draw_all_trials(axes: Axes, cells: pl.DataFrame) -> None:
     """Draw the mean rate of all trials, the line to compare the chosen trials with."""
-    own = cells.filter(pl.col("variant") == variants_of(cells)[0])
-    for extra in own["extra"].unique().sort():
-        line = own.filter(pl.col("extra") == extra)
+    rows = cells.filter(pl.col("variant") == variants_of(cells)[0])
+    for extra in rows["extra"].unique().sort():
+        line = rows.filter(pl.col("extra") == extra)
         xs = [on_doublings(gap) for gap in line["gap"]]
         axes.plot(xs, line["rate"].to_list(), color=SOFT, linewidth=1.2, linestyle=":", zorder=1)
 
@@ -146,17 +146,17 @@ def _draw_by_portion(frame: pl.DataFrame, number: int) -> str:
             cells = frame.filter(pl.col("dropout") == rate, pl.col("portion").is_in(portions))
             variants = variants_of(cells)
             for variant, shift in zip(variants, dodges(len(variants)), strict=True):
-                own, seen = cells.filter(pl.col("variant") == variant), look(variant)
+                rows, seen = cells.filter(pl.col("variant") == variant), look(variant)
                 axes.errorbar(
-                    [portions.index(portion) + shift for portion in own["portion"]],
-                    own["rate"].to_list(),
-                    yerr=own["margin"].fill_null(0).to_list(),
+                    [portions.index(portion) + shift for portion in rows["portion"]],
+                    rows["rate"].to_list(),
+                    yerr=rows["margin"].fill_null(0).to_list(),
                     color=seen.colour,
                     marker=seen.marker,
                     markersize=7,
                     linewidth=1.6,
                 )
-            names = [f"{one}\n({n:,} trials)" if n > 1 else "best trial" for one, n in counted.items()]
+            names = [f"{portion}\n({n:,} trials)" if n > 1 else "best trial" for portion, n in counted.items()]
             axes.set_xticks(range(len(portions)), names)
             axes.set_title(_rate_label(rate))
         panels[0, 0].set_ylabel("mean rate")

@@ -37,7 +37,7 @@ class Fingerprints(Section):
 
     def findings(self) -> Iterable[str]:
         # Other kinds of step do not count: trials of other sizes have them.
-        every = [replace(one, step_kind=None) for one in self.data.conditions]
+        every = [replace(fingerprint, step_kind=None) for fingerprint in self.data.conditions]
         changes: list[str] = []
         for index in range(1, len(every)):
             changes += compare_fingerprints(every[:index], every[index]).deciding
@@ -52,16 +52,20 @@ class Fingerprints(Section):
         objective = pl.col("objective")
         best = objective.min() if self.data.study["direction"] == "minimize" else objective.max()
         counted = self.data.trials.group_by("fingerprint").agg(pl.len(), best)
-        found = {print_: counts for print_, *counts in counted.iter_rows()}
-        shown = {word: name for word, name in _COLUMNS.items() if len({getattr(one, name) for one in conditions}) > 1}
+        measures = {print_: counts for print_, *counts in counted.iter_rows()}
+        shown = {
+            word: name
+            for word, name in _COLUMNS.items()
+            if len({getattr(fingerprint, name) for fingerprint in conditions}) > 1
+        }
         rows: list[list[str]] = []
         sources: dict[str, set[str | None]] = {}
-        for one in conditions:
-            counts = map(number, found.get(one.number, (0, None)))
-            values = (getattr(one, name) for name in shown.values())
+        for fingerprint in conditions:
+            counts = map(number, measures.get(fingerprint.number, (0, None)))
+            values = (getattr(fingerprint, name) for name in shown.values())
             texts = (MISSING if value is None else str(value) for value in values)
-            rows.append([str(one.number), *counts, *texts])
-            for plugin, digest in one.sources.items():
+            rows.append([str(fingerprint.number), *counts, *texts])
+            for plugin, digest in fingerprint.sources.items():
                 sources.setdefault(plugin, set()).add(digest)
         header = ["fingerprint", "trials", f"best {self.data.study['objective']}", *shown]
         yield Table(caption="Trials by fingerprint", header=header, rows=rows, folded=len(rows) > 12)

@@ -48,9 +48,9 @@ class GapCurves(Lines):
     @cached_property
     def parameters(self) -> pl.DataFrame:
         """number, gap and, if it is drawn, dropout."""
-        found = self.data.parameters(rf"{GAP}|{_DROPOUT}".replace(".", r"\."))
+        parameters = self.data.parameters(rf"{GAP}|{_DROPOUT}".replace(".", r"\."))
         names = {GAP: "gap", _DROPOUT: "dropout"}
-        known = found.rename({path: name for path, name in names.items() if path in found.columns})
+        known = parameters.rename({path: name for path, name in names.items() if path in parameters.columns})
         return known.cast({"gap": pl.Float64}) if "gap" in known.columns else pl.DataFrame()
 
     def read_lines(self) -> pl.DataFrame:
@@ -72,10 +72,10 @@ class GapCurves(Lines):
         return shown and self.lines["x"].n_unique() >= _FEWEST
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        metric, own = self.data.metric, figures.own
+        metric, number = self.data.metric, figures.own
         if self.lines["series"].n_unique() > 1:
             yield from super().blocks(figures)
-            own += 1
+            number += 1
         if "dropout" in self.parameters.columns:
             dropouts = self.parameters.select("number", "dropout").drop_nulls()
             raw = self.lines.filter(pl.col("series") == _RAW).join(dropouts, on="number")
@@ -88,16 +88,16 @@ class GapCurves(Lines):
                 figure.colorbar(points, ax=axes, label="dropout of embeddings")
                 axes.set(xlabel="generalisation gap", ylabel=metric)
                 fit_scale(axes, heights)
-                svg = to_svg(figure, f"figure{own}")
-            yield Picture(number=own, caption=caption, svg=svg)
+                svg = to_svg(figure, f"figure{number}")
+            yield Picture(number=number, caption=caption, svg=svg)
 
     def looks(self, lines: pl.DataFrame) -> Looks:
         colours = (look("raw").colour, *map(arm_colour, (1, 6, 3)))
-        return {name: {"color": one} for name, one in zip(_SERIES.values(), colours, strict=True)}
+        return {name: {"color": colour} for name, colour in zip(_SERIES.values(), colours, strict=True)}
 
     def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
         for name, own_look in looks.items():
-            own = lines.filter(pl.col("series") == name)
-            axes.plot(own["x"].to_list(), own["mean"].to_list(), ".", markersize=4, alpha=0.5, **own_look)
-            means = own.group_by(bin=pl.col("x") // 5).agg(pl.col("x", "mean").mean()).sort("x")
+            points = lines.filter(pl.col("series") == name)
+            axes.plot(points["x"].to_list(), points["mean"].to_list(), ".", markersize=4, alpha=0.5, **own_look)
+            means = points.group_by(bin=pl.col("x") // 5).agg(pl.col("x", "mean").mean()).sort("x")
             axes.plot(means["x"].to_list(), means["mean"].to_list(), linewidth=1.8, **own_look)

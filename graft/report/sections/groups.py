@@ -34,11 +34,11 @@ class Groups(Section):
         sizes = [name for name in groups.columns[1:] if groups[name].null_count() < groups.height]
         statistics = self.data.group_statistics
         first = statistics.select("name", "condition").head(1)
-        own = statistics.join(first, on=first.columns, how="semi", maintain_order="left")
-        columns = own.select("variant", "portion").unique(maintain_order=True).rows()
-        labels = [f"{own['name'][0]} {variant} {portion}" for variant, portion in columns]
+        scores = statistics.join(first, on=first.columns, how="semi", maintain_order="left")
+        columns = scores.select("variant", "portion").unique(maintain_order=True).rows()
+        labels = [f"{scores['name'][0]} {variant} {portion}" for variant, portion in columns]
         cells: dict[int, dict[tuple[str, ...], float | None]] = {}
-        for group, *column, value in own.select("group_number", "variant", "portion", "value").rows():
+        for group, *column, value in scores.select("group_number", "variant", "portion", "value").rows():
             cells.setdefault(group, {})[tuple(column)] = value
         rows: list[list[str]] = []
         for group in groups.iter_rows(named=True):

@@ -30,8 +30,8 @@ class LogitSpread(Lines):
         if not any(name == "logit_spread_bound" for name, _, _ in self.data.summaries):
             return pl.DataFrame()
         plain = (pl.col("condition") == "") & (pl.col("variant") == "raw")
-        own = pl.col("name").is_in(list(_SERIES)) & plain
-        batches = (one.filter(own).cast({"name": pl.String}) for one in self.data.load_metrics())
+        is_drawn = pl.col("name").is_in(list(_SERIES)) & plain
+        batches = (batch.filter(is_drawn).cast({"name": pl.String}) for batch in self.data.load_metrics())
         series = pl.col("name").replace_strict(_SERIES, return_dtype=pl.String)
         lines = pl.concat(batches).group_by(series=series, x="step").agg(**mean_with_interval())
         return lines.sort("series", "x")

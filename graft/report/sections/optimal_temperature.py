@@ -40,11 +40,11 @@ class OptimalTemperature(Lines):
     @cached_property
     def scores(self) -> pl.DataFrame:
         """The metric's number, condition (but temperature), variant, sign, last, temperature."""
-        found = self.data.scores.of(self.data.metric)
+        scores = self.data.scores.of(self.data.metric)
         stated = pl.col("condition").str.extract(rf"\b{_NUMBER}=(\S+)").fill_null("1")
         value = stated.cast(pl.Float64, strict=False)  # null where it is `estimated`
         plain = pl.col("condition").str.replace(rf"\s*\b{_NUMBER}=\S+", "").str.strip_chars_start()
-        kept = found.with_columns(temperature=value).drop_nulls("temperature")
+        kept = scores.with_columns(temperature=value).drop_nulls("temperature")
         is_trained = pl.col("condition").str.contains(TRAINED, literal=True)
         return kept.filter(~is_trained, pl.col("variant") == "raw").with_columns(condition=plain)
 

@@ -74,9 +74,9 @@ class ParetoFront(Section):
         yield Picture(number=figures.own, caption=caption, svg=svg)
         is_shown = pl.col("number").is_in(shown["number"].implode())
         params = self.data.parameters(".*").filter(is_shown)
-        told = shown.select("number").join(params, on="number", how="left", maintain_order="left")
+        settings = shown.select("number").join(params, on="number", how="left", maintain_order="left")
         texts: list[str] = []
-        for row in told.drop("number").iter_rows(named=True):
+        for row in settings.drop("number").iter_rows(named=True):
             given = {path: value for path, value in row.items() if value is not None}
             texts.append(json.dumps(given))
         varying = compare_parameters(pl.Series(texts)).varying
@@ -92,7 +92,7 @@ class ParetoFront(Section):
             yield Paragraph(text=f"{number(more)} more have a worse {first} and a better {second}.")
 
 
-def _draw(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str], place: int) -> str:
+def _draw(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str], figure_number: int) -> str:
     points = trials.drop_nulls(("objective", "second_objective"))
     broken = pl.col("feasible").not_().fill_null(value=False)
     with figure_style():
@@ -116,4 +116,4 @@ def _draw(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str], pl
         keys.append(Line2D([], [], color=colour, marker="o", linewidth=1.2, label="Pareto front"))
         axes.set(xlabel=labels[0], ylabel=labels[1])
         legend(figure, keys)
-        return to_svg(figure, f"figure{place}")
+        return to_svg(figure, f"figure{figure_number}")

@@ -61,8 +61,8 @@ class PriorSection(Section):
         use = self._use
         yield Paragraph(text=" ".join(use.said))
         rows = [
-            [_NAMES[one.name], *map(number, (one.trials, one.best, one.median_rank, one.winners))]
-            for one in use.origins
+            [_NAMES[origin.name], *map(number, (origin.trials, origin.best, origin.median_rank, origin.winners))]
+            for origin in use.origins
         ]
         header = ["Trials", "Ended", f"Best {self.data.study['objective']}", "Median rank", "Among the best tenth"]
         words = "Trials by their origin; ranks are of all that ended, 1 the best"
@@ -70,9 +70,9 @@ class PriorSection(Section):
         if use.better is None:
             yield Paragraph(text="Proposed and unrestricted trials are too few to be compared.")
             return
-        found, low, high = (f"{100 * value:.0f}" for value in use.better)
+        chance, low, high = (f"{100 * value:.0f}" for value in use.better)
         verdict = "better" if use.better[1] > 0.5 else "worse" if use.better[2] < 0.5 else "not told apart"
         yield Paragraph(
-            text=f"A proposed trial is better than an unrestricted one with a probability of {found} % "
+            text=f"A proposed trial is better than an unrestricted one with a probability of {chance} % "
             f"({low} to {high}): {verdict}."
         )

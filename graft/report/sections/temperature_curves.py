@@ -69,8 +69,8 @@ class TemperatureCurves(Lines):
         if scored or not self.estimated:
             return {}
         means = [self._means(name) for name in _CLOSED]
-        known = [rest for rest in means[0] if all(rest in found for found in means)]
-        return {rest: [found[rest] for found in means] for rest in known}
+        known = [rest for rest in means[0] if all(rest in by_shift for by_shift in means)]
+        return {rest: [by_shift[rest] for by_shift in means] for rest in known}
 
     @cached_property
     def estimated(self) -> Mapping[str, float]:
@@ -86,9 +86,9 @@ class TemperatureCurves(Lines):
         """Return shift -> a metric's mean over trials, at no temperature but an estimated one."""
         rest = pl.col("condition").str.replace(_ESTIMATED, "", literal=True).str.strip_chars()
         scores = self.data.scores.of(metric, conditions).filter(pl.col("variant") == "raw")
-        found = scores.with_columns(rest=rest).filter(~pl.col("rest").str.contains(r"\btemperature="))
+        rows = scores.with_columns(rest=rest).filter(~pl.col("rest").str.contains(r"\btemperature="))
         mean = (pl.col("sign") * pl.col("last")).mean()
-        return dict(found.group_by("rest").agg(mean).drop_nulls().iter_rows())
+        return dict(rows.group_by("rest").agg(mean).drop_nulls().iter_rows())
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         caption = self.caption
@@ -100,7 +100,7 @@ class TemperatureCurves(Lines):
         if self.estimated:
             caption += " Dash-dotted: the error at the temperature that is estimated from inputs alone."
         yield self.picture(figures.own, self.lines, caption, self.label)
-        found = compare_temperatures(self.data.scores.of(self.data.metric))
+        comparisons = compare_temperatures(self.data.scores.of(self.data.metric))
         rows = [
             [
                 row["shift"] or "no shift",
@@ -110,7 +110,7 @@ class TemperatureCurves(Lines):
                 MISSING if row["low"] is None else f"{number(row['low'])} to {number(row['high'])}",
                 *map(number, (row["p"], row["q"])),
             ]
-            for row in found.iter_rows(named=True)
+            for row in comparisons.iter_rows(named=True)
         ]
         caption = f"{self.data.metric} at each temperature against that at 1, last validations, paired by trial"
         header = ["Shift", "Temperature", "Trials", "At 1", "There", "Change", "95 % interval", "p", "Adjusted p"]

@@ -39,17 +39,17 @@ class TransferCurves(TransferFigure):
         trials = self.stage_two.join(wanted, on=["target", "source"], maintain_order="left")
         texts = pl.col(metrics).cast(pl.String)
         key, batches = ["number", *metrics], self.data.load_metrics()
-        found = pl.concat(batch.with_columns(texts).join(trials, on=key) for batch in batches)
+        points = pl.concat(batch.with_columns(texts).join(trials, on=key) for batch in batches)
         target = pl.col("target").cast(pl.Enum(self.targets))
-        kept = found.filter(pl.col("value").is_finite()).sort(target, "number", "step")
+        kept = points.filter(pl.col("value").is_finite()).sort(target, "number", "step")
         return kept.select("number", "pair", title="target", series="source", x="step", mean="value")
 
     def draw(self, axes: Axes, lines: pl.DataFrame, looks: Looks) -> None:
         for source, look in looks.items():
-            own = lines.filter(pl.col("series") == source)
-            for _, line in own.group_by("number", maintain_order=True):
+            curves = lines.filter(pl.col("series") == source)
+            for _, line in curves.group_by("number", maintain_order=True):
                 axes.plot(line["x"].to_list(), line["mean"].to_list(), linewidth=0.6, alpha=0.5, **look)
-            mean = own.group_by("x").agg(pl.col("mean").mean()).sort("x")
+            mean = curves.group_by("x").agg(pl.col("mean").mean()).sort("x")
             axes.plot(mean["x"].to_list(), mean["mean"].to_list(), linewidth=2.0, **look)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set_ylabel(str(self.data.transfer_tasks[lines["title"][0]].objective))

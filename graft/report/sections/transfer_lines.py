@@ -24,15 +24,15 @@ class TransferLines(TransferFigure):
     )
 
     def read_lines(self) -> pl.DataFrame:
-        found: list[pl.DataFrame] = []
+        panels: list[pl.DataFrame] = []
         for target in self.targets:
             objective = self.data.transfer_tasks[target].objective
-            own = (pl.col("target") == target) & pl.col("source").is_in(self.own_sources(target))
-            series = self.stage_two.filter(own).select("number", series="source")
+            is_shown = (pl.col("target") == target) & pl.col("source").is_in(self.own_sources(target))
+            series = self.stage_two.filter(is_shown).select("number", series="source")
             scores = self.data.scores.of(objective.metric, self.conditions)
             traced = trace_lines(scores, series, within=range_of(objective.metric))
             lines = order_lines(traced, objective.condition)
             for panel in lines.partition_by("across", "rest", maintain_order=True)[:1]:
                 title = f"{objective.metric} on {target} {panel['rest'][0]}".rstrip()
-                found.append(panel.with_columns(title=pl.lit(title)))
-        return pl.concat(found) if found else pl.DataFrame()
+                panels.append(panel.with_columns(title=pl.lit(title)))
+        return pl.concat(panels) if panels else pl.DataFrame()

@@ -41,8 +41,8 @@ class TransferScores(TransferSection):
         timed = self.stage_two.join(self.data.load_seconds(), on="number").join(steps, on="number")
         thousand = 1000 * (pl.col("seconds") / pl.col("steps")).median()
         known = timed.drop_nulls("seconds").filter(pl.col("steps") > 0)
-        found = known.group_by("source", "target").agg(thousand).iter_rows()
-        times = {(source, target): number(seconds) for source, target, seconds in found}
+        medians = known.group_by("source", "target").agg(thousand).iter_rows()
+        times = {(source, target): number(seconds) for source, target, seconds in medians}
         if times:
             caption = (
                 "Seconds for 1,000 optimizer steps: the median over pairs of a trial's time from its start to its end. "

@@ -52,8 +52,8 @@ class TransferSizes(TransferFigure):
             (target, title, path.partition(".")[2], float(self.size_of(target, path)))
             for targets in by_data.values()
             for path, groups in self._sweeps(targets).items()
-            for title, own in groups.items()
-            for target in own
+            for title, members in groups.items()
+            for target in members
         ]
         schema = {"target": pl.String, "title": pl.String, "across": pl.String, "x": pl.Float64}
         objectives = self.data.ended.select("number", value="objective")
@@ -77,7 +77,7 @@ class TransferSizes(TransferFigure):
     def _gains(self, values: pl.DataFrame) -> pl.DataFrame:
         """Return each value less the baseline's of the same target and pair, above 0 better."""
         tasks = self.data.transfer_tasks.items()
-        maximized = [name for name, one in tasks if one.objective.direction == "maximize"]
+        maximized = [name for name, task in tasks if task.objective.direction == "maximize"]
         is_baseline = pl.col("source") == BASELINE
         baseline = values.filter(is_baseline).select("target", "pair", baseline="value")
         others = values.filter(~is_baseline).join(baseline, on=["target", "pair"])
@@ -88,7 +88,7 @@ class TransferSizes(TransferFigure):
     def _sweeps(self, targets: list[str]) -> dict[str, dict[str, list[str]]]:
         """Return the size that lines go over -> panel's title -> targets; {} if none differs."""
         sizes = {path: [self.size_of(target, path) for target in targets] for path in _SIZES}
-        differing = [path for path, own in sizes.items() if len(set(own)) >= _FEWEST]
+        differing = [path for path, numbers in sizes.items() if len(set(numbers)) >= _FEWEST]
         if not differing or any(None in sizes[path] for path in differing):
             return {}
         across, *others = differing

@@ -15,7 +15,7 @@ from workers.numerics.tracing import Traced
 
 def learned_by(activation: Activation, seed: int = 0) -> dict[str, Tensor]:
     """Return random values of what the activation learns."""
-    return {name: random(*one.shape, seed=seed) for name, one in activation.parameters().items()}
+    return {name: random(*parameter.shape, seed=seed) for name, parameter in activation.parameters().items()}
 
 
 def values_for(activation: Activation, *shape: int, seed: int = 1) -> Tensor:
@@ -71,8 +71,8 @@ def check_lanes(configuration: Configuration) -> None:
     knobs = {path: value * scales for path, value in plugins.knobs(activation)}
     values = torch.stack([values_for(activation, 3, seed=lane).float() for lane in range(3)])
     drawn = [learned_by(activation, lane) for lane in range(3)]
-    learned = [{name: tensor.float() for name, tensor in one.items()} for one in drawn]
-    stacked = {name: torch.stack([one[name] for one in learned]) for name in learned[0]}
+    learned = [{name: tensor.float() for name, tensor in tensors.items()} for tensors in drawn]
+    stacked = {name: torch.stack([tensors[name] for tensors in learned]) for name in learned[0]}
 
     def gradients(values: Tensor, learned: Parameters, knobs: Parameters) -> tuple[Tensor, Parameters]:
         bound = plugins.bind(activation, knobs)
@@ -80,15 +80,15 @@ def check_lanes(configuration: Configuration) -> None:
 
     key = plugins.canonical_json([plugins.structure_of(activation), *sorted(knobs)])
     together = Traced(("activation", key), vmap(gradients))
-    found = together(values, stacked, knobs)
-    kind = found[0].dtype
+    slopes = together(values, stacked, knobs)
+    kind = slopes[0].dtype
     assert kind == torch.float32, f"float32 inputs give {kind}: bring knobs to the inputs' precision"
     for lane in range(3):
         twice = torch.tensor([lane, lane])
-        own = ({n: t[twice] for n, t in parts.items()} for parts in (stacked, knobs))
-        alone = together(values[twice], *own)
-        assert torch.equal(found[0][lane], alone[0][0]), "a lane's gradients depend on its neighbours"
-        for part, tensor in found[1].items():
+        arguments = ({n: t[twice] for n, t in parts.items()} for parts in (stacked, knobs))
+        alone = together(values[twice], *arguments)
+        assert torch.equal(slopes[0][lane], alone[0][0]), "a lane's gradients depend on its neighbours"
+        for part, tensor in slopes[1].items():
             same = torch.equal(tensor[lane], alone[1][part][0])
             assert same, f"a lane's gradient of {part} depends on its neighbours"
 
@@ -100,8 +100,8 @@ def check_large_inputs(configuration: Configuration) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         numbers = [-1e4, -50.0, 0.0, 0.0, 1e4, 50.0, 3.0, -2.0]
         values = torch.tensor(numbers, dtype=dtype, requires_grad=True)
-        own = {name: tensor.to(dtype) for name, tensor in learned.items()}
-        result = activation.apply(values, own)
+        tensors = {name: tensor.to(dtype) for name, tensor in learned.items()}
+        result = activation.apply(values, tensors)
         assert result.dtype == dtype, f"{dtype} inputs give {result.dtype}"
         result.sum().backward()
         assert bool(result.isfinite().all()), f"{dtype}: {result.tolist()} of {values.tolist()}"

@@ -28,8 +28,8 @@ def check_lanes(configuration: Configuration) -> None:
     """Assert that lanes with knobs, stacked by vmap, have the averages that each has alone."""
     averaging: Averaging = build("averaging", configuration)
     factors = torch.tensor([1.0, 0.5], dtype=torch.float64)
-    own = plugins.knobs(averaging)
-    knobs = {path: (value * factors).clamp(min=min(value, 1.0)) for path, value in own}
+    pairs = plugins.knobs(averaging)
+    knobs = {path: (value * factors).clamp(min=min(value, 1.0)) for path, value in pairs}
 
     def one(knobs: dict[str, Tensor], path: Tensor) -> list[Tensor]:
         return averages(plugins.bind(averaging, knobs), path)

@@ -17,6 +17,6 @@ def check_documents(configuration: Configuration) -> None:
     first, second = (list(islice(corpus.documents(), 8)) for _ in range(2))
     assert first, "it has no document"
     assert first == second, "the second time it gives other documents"
-    assert all(isinstance(one, str) and "\n" in one for one in first), "a document has no line"
+    assert all(isinstance(document, str) and "\n" in document for document in first), "a document has no line"
     again: Corpus = build("corpus", plugins.config_of(corpus))
     assert corpus.content() == again.content(), "an equal corpus has another content()"

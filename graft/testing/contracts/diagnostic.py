@@ -20,7 +20,7 @@ HEADS, QUERIES, CHANNELS, WIDTH = 3, 4, 2, 5
 def layer(seed: int) -> Attention:
     """Return a causal layer of softmax attention without biases."""
     vectors = 2.0 * random(2, QUERIES, WIDTH, seed=seed)
-    matrices = [2.0 * random(HEADS, WIDTH, CHANNELS, seed=seed + own) for own in (10, 20)]
+    matrices = [2.0 * random(HEADS, WIDTH, CHANNELS, seed=seed + offset) for offset in (10, 20)]
     query, key = (torch.einsum("nsd,hdc->nhsc", vectors, matrix) for matrix in matrices)
     visible = torch.ones(QUERIES, QUERIES, dtype=torch.bool).tril()
     logits = query @ key.mT / CHANNELS**0.5
@@ -48,7 +48,7 @@ def check_lanes(configuration: Configuration) -> None:
     tokens = torch.zeros(2, QUERIES, dtype=torch.int64)
 
     def one(weights: Tensor) -> dict[str, Tensor]:
-        changed = [each._replace(weights=own) for each, own in zip(layers, weights, strict=True)]
+        changed = [each._replace(weights=tensor) for each, tensor in zip(layers, weights, strict=True)]
         return diagnostic.values(changed, {"inputs": tokens}, outputs)
 
     weights = torch.stack([each.weights for each in layers])

@@ -83,7 +83,7 @@ def task_of(model: Model) -> Task:
         else:
             return task
     # That it reads tasks of another kind says least.
-    reason = next((one for one in reasons if " reads " not in one), reasons[-1])
+    reason = next((refusal for refusal in reasons if " reads " not in refusal), reasons[-1])
     raise DoesNotApply(f"it reads no task over 4 of 7 tokens, 4 vectors or 4 items: {reason}")
 
 
@@ -102,7 +102,7 @@ def batch_of(task: Task) -> Batch:
 def draw_parameters(model: Model, seed: int = 0) -> dict[str, Tensor]:
     """Return random parameters."""
     generator = torch.Generator().manual_seed(seed)
-    shapes = {name: one.shape for name, one in model.parameters(task_of(model)).items()}
+    shapes = {name: parameter.shape for name, parameter in model.parameters(task_of(model)).items()}
     return {name: 0.6 * torch.randn(*s, generator=generator, dtype=torch.float64) for name, s in shapes.items()}
 
 
@@ -115,10 +115,10 @@ def check_gradients(configuration: Configuration) -> None:
     """Assert that its gradients are those of finite differences, for all its parameters."""
     model, batch = _model(configuration)
     parameters = draw_parameters(model)
-    one = {name: tensor[:1] for name, tensor in batch.items()}
+    sample = {name: tensor[:1] for name, tensor in batch.items()}
 
     def outputs(*tensors: Tensor) -> Tensor:
-        return model.outputs(dict(zip(parameters, tensors, strict=True)), one, {})
+        return model.outputs(dict(zip(parameters, tensors, strict=True)), sample, {})
 
     inputs = tuple(tensor.requires_grad_() for tensor in parameters.values())
     right = torch.autograd.gradcheck(outputs, inputs, fast_mode=True, raise_exception=False)
@@ -142,15 +142,15 @@ def check_causality(configuration: Configuration) -> None:
     if isinstance(task_of(model), SetTask):
         raise DoesNotApply("sets have no order")
     parameters, inputs = draw_parameters(model), batch["inputs"]
-    one = model.outputs(parameters, batch, {})
+    outputs = model.outputs(parameters, batch, {})
     for length in range(1, 4):
         changed = inputs.clone()
         changed[:, length:] = (changed[:, length:] + 1) % 7
         other = model.outputs(parameters, {"inputs": changed}, {})
-        assert not torch.allclose(one[:, length], other[:, length]), f"output {length} ignores input {length}"
+        assert not torch.allclose(outputs[:, length], other[:, length]), f"output {length} ignores input {length}"
         shorter = model.outputs(parameters, {"inputs": inputs[:, :length]}, {})
-        for what, found in (("what comes later", other[:, :length]), ("how long a sequence is", shorter)):
-            blind = torch.allclose(one[:, :length], found, rtol=0, atol=1e-12)
+        for what, prefix in (("what comes later", other[:, :length]), ("how long a sequence is", shorter)):
+            blind = torch.allclose(outputs[:, :length], prefix, rtol=0, atol=1e-12)
             word = "ignore" if blind else "see"
             assert blind == model.causal, f"causal is {model.causal}, but outputs {word} {what}"
 
@@ -162,13 +162,13 @@ def check_lengths(configuration: Configuration) -> None:
     changed = {**whole, "inputs": batch["inputs"].clone()}
     changed["inputs"][0, 3:], changed["inputs"][1, 2:] = 1, 4
     try:
-        one, other = model.outputs(parameters, whole, {}), model.outputs(parameters, changed, {})
+        outputs, other = model.outputs(parameters, whole, {}), model.outputs(parameters, changed, {})
     except PluginError as error:
         raise DoesNotApply(str(error)) from error
     if isinstance(task_of(model), SetTask):
-        one, other = one[:, None], other[:, None]
-    equal(one[0, :3], other[0, :3], "what lies beyond `lengths` changes outputs")
-    equal(one[1, :2], other[1, :2], "what lies beyond `lengths` changes outputs")
+        outputs, other = outputs[:, None], other[:, None]
+    equal(outputs[0, :3], other[0, :3], "what lies beyond `lengths` changes outputs")
+    equal(outputs[1, :2], other[1, :2], "what lies beyond `lengths` changes outputs")
 
 
 def check_sets(configuration: Configuration) -> None:
@@ -188,8 +188,8 @@ def check_sequences(configuration: Configuration) -> None:
     parameters = draw_parameters(model)
     together = model.outputs(parameters, batch, {})
     for row in range(2):
-        own = {name: tensor[row : row + 1] for name, tensor in batch.items()}
-        alone = model.outputs(parameters, own, {})
+        sequence = {name: tensor[row : row + 1] for name, tensor in batch.items()}
+        alone = model.outputs(parameters, sequence, {})
         equal(together[row], alone[0], "outputs of a sequence depend on the others of its batch")
 
 
@@ -198,9 +198,9 @@ def check_parameters(configuration: Configuration) -> None:
     model, batch = _model(configuration)
     parameters = {name: tensor.requires_grad_() for name, tensor in draw_parameters(model).items()}
     outputs = model.outputs(parameters, batch, {}).square().sum()
-    found: Any = torch.autograd.grad(outputs, list(parameters.values()), allow_unused=True)
-    pairs = zip(parameters, found, strict=True)
-    unread = [name for name, one in pairs if one is None or not bool(one.any())]
+    gradients: Any = torch.autograd.grad(outputs, list(parameters.values()), allow_unused=True)
+    pairs = zip(parameters, gradients, strict=True)
+    unread = [name for name, gradient in pairs if gradient is None or not bool(gradient.any())]
     assert not unread, f"nothing depends on {', '.join(unread)}"
 
 
@@ -209,24 +209,24 @@ def check_lanes(configuration: Configuration) -> None:
     model, batch = _model(configuration)
     lanes = [draw_parameters(model, seed) for seed in range(3)]
     stacked = {name: torch.stack([lane[name] for lane in lanes]) for name in lanes[0]}
-    own = plugins.knobs(model)
-    knobs = {path: torch.full((3,), value, dtype=torch.float64) for path, value in own}
+    pairs = plugins.knobs(model)
+    knobs = {path: torch.full((3,), value, dtype=torch.float64) for path, value in pairs}
 
     def outputs(knobs: dict[str, Tensor], parameters: dict[str, Tensor]) -> Tensor:
         return plugins.bind(model, knobs).outputs(parameters, batch, {})
 
-    found = vmap(outputs)(knobs, stacked)
+    together = vmap(outputs)(knobs, stacked)
     for lane in range(3):
         alone = model.outputs(lanes[lane], batch, {})
-        equal(found[lane], alone, "stacked lanes differ from lanes alone")
+        equal(together[lane], alone, "stacked lanes differ from lanes alone")
 
 
 def check_refusals(configuration: Configuration) -> None:
     """Assert that the model refuses tasks of another kind with a message of one line."""
     model, _ = _model(configuration)
-    own = type(task_of(model))
+    kind = type(task_of(model))
     for task in tasks():
-        if type(task) is own:
+        if type(task) is kind:
             continue
         refusal: str | None = None
         try:

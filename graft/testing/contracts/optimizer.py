@@ -51,9 +51,9 @@ def check_lanes(configuration: Configuration) -> None:
 
     together = vmap(one)(knobs, parameters, moments, steps, rates)
     for lane in range(2):
-        own = {path: values[lane] for path, values in knobs.items()}
+        setting = {path: values[lane] for path, values in knobs.items()}
         mine = {name: moment[lane] for name, moment in moments.items()}
-        alone = one(own, parameters[lane], mine, steps[lane], rates[lane])
+        alone = one(setting, parameters[lane], mine, steps[lane], rates[lane])
         equal(together[0][lane], alone[0], "stacked lanes differ from lanes alone")
 
 
@@ -81,5 +81,5 @@ def check_state(configuration: Configuration) -> None:
     slope = gradients(start(), 0)
     after, moments = optimizer.update(start(), slope, begun, rate, torch.tensor(0), layout())
     assert (after.dtype, after.shape) == (torch.float64, (SIZE,)), "the parameters change their shape or type"
-    described = [{name: (m.shape, m.dtype) for name, m in one.items()} for one in (begun, moments)]
+    described = [{name: (m.shape, m.dtype) for name, m in state.items()} for state in (begun, moments)]
     assert described[0] == described[1], f"the state was {described[0]} before a step and is {described[1]} after it"

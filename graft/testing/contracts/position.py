@@ -20,7 +20,7 @@ def logits(position: Position, query: Tensor, key: Tensor) -> Tensor:
 def _position(configuration: Configuration, longest: int) -> tuple[Position, dict[str, Tensor]]:
     position: Position = build("position", configuration)
     learned = position.parameters(8, longest).items()
-    return position, {name: random(*one.shape) for name, one in learned}
+    return position, {name: random(*parameter.shape) for name, parameter in learned}
 
 
 def check_prefix(configuration: Configuration) -> None:
@@ -39,12 +39,12 @@ def check_precision(configuration: Configuration) -> None:
     position, drawn = _position(configuration, 6)
     learned = {name: tensor.float() for name, tensor in drawn.items()}
     stream = random(1, 6, 8).float()
-    for what, found in (
+    for what, output in (
         ("add_to", position.add_to(stream, learned)),
         ("rotate", position.rotate(stream)),
         ("bias", position.bias(2, stream)),
     ):
-        assert found is None or found.dtype == torch.float32, f"{what} turns float32 into {found.dtype}"
+        assert output is None or output.dtype == torch.float32, f"{what} turns float32 into {output.dtype}"
 
 
 def check_effect(configuration: Configuration) -> None:
@@ -53,5 +53,5 @@ def check_effect(configuration: Configuration) -> None:
     placed = position.add_to(torch.ones(1, 6, 8, dtype=torch.float64), learned)
     same = torch.ones(2, 6, 4, dtype=torch.float64)
     spread = float(logits(position, same, same).std())
-    told = not torch.equal(placed[:, 1], placed[:, 2]) or spread > 0
-    assert told, "tokens that are equal stay equal wherever they stand"
+    differs = not torch.equal(placed[:, 1], placed[:, 2]) or spread > 0
+    assert differs, "tokens that are equal stay equal wherever they stand"

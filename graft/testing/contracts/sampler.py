@@ -79,8 +79,8 @@ def check_groups(configuration: Configuration) -> None:
     """Assert that the trials of a group share the group's draws."""
     widths = [trial.draws["group.width"] for trial in run(space_with(configuration))]
     for first in range(0, TRIALS, 4):
-        found = set(widths[first : first + 4])
-        assert len(found) == 1, f"trials {first} to {first + 3} are a group, but their group's draw is {sorted(found)}"
+        draws = set(widths[first : first + 4])
+        assert len(draws) == 1, f"trials {first} to {first + 3} are a group, but their group's draw is {sorted(draws)}"
 
 
 def check_seed(configuration: Configuration) -> None:
@@ -88,8 +88,8 @@ def check_seed(configuration: Configuration) -> None:
     here = space_with(configuration)
     outcomes = [_outcome(trial) for trial in run(here, numbers=range(16))]
     later = range(16, TRIALS)
-    one, other = (run(here, outcomes, later) for _ in range(2))
-    assert one == other, "it is not a function of seed and outcomes"
+    trials, other = (run(here, outcomes, later) for _ in range(2))
+    assert trials == other, "it is not a function of seed and outcomes"
 
 
 def check_restart(configuration: Configuration) -> None:
@@ -113,8 +113,8 @@ def check_open_groups(configuration: Configuration) -> None:
     here = space_with(configuration)
     [first] = run(here, numbers=range(1))
     queued = Outcome(number=0, group=0, draws=first.draws, objective=None, state="queued")
-    found = run(here, [queued], range(1, 2))[0].draws["group.width"]
-    assert found == first.draws["group.width"], "the group of a trial that waits has other draws after a restart"
+    width = run(here, [queued], range(1, 2))[0].draws["group.width"]
+    assert width == first.draws["group.width"], "the group of a trial that waits has other draws after a restart"
 
 
 def check_divergence(configuration: Configuration) -> None:
@@ -131,6 +131,6 @@ def check_direction(configuration: Configuration) -> None:
         raise DoesNotApply("it does not learn")
     words = ("minimize", "maximize")
     least, most = (space_with(configuration, group=1, direction=word) for word in words)
-    found = run(least), run(most, sign=-1)
-    draws = [[trial.draws for trial in trials] for trials in found]
+    runs = run(least), run(most, sign=-1)
+    draws = [[trial.draws for trial in trials] for trials in runs]
     assert draws[0] == draws[1], "it takes other trials where the objective's sign and direction are turned"

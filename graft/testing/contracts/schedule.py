@@ -34,8 +34,8 @@ def check_lanes(configuration: Configuration) -> None:
     scales = torch.tensor([1.0, 0.5], dtype=torch.float64)
     knobs = {path: value * scales for path, value in plugins.knobs(schedule)}
     step, steps = torch.tensor([3, 8]), torch.tensor([10.0, 12.0], dtype=torch.float64)
-    found = vmap(lambda own, n, all_: plugins.bind(schedule, own).factor(n, all_))(knobs, step, steps)
+    together = vmap(lambda setting, n, all_: plugins.bind(schedule, setting).factor(n, all_))(knobs, step, steps)
     for lane in range(2):
         alone = plugins.bind(schedule, {path: values[lane] for path, values in knobs.items()})
-        expected, here = float(alone.factor(step[lane], steps[lane])), float(found[lane])
+        expected, here = float(alone.factor(step[lane], steps[lane])), float(together[lane])
         assert here == expected, f"lane {lane} has {here} in a stack and {expected} alone"

@@ -93,8 +93,8 @@ def check_causality(configuration: Configuration) -> None:
     scorer, (query, key) = build("scorer", configuration), queries_and_keys()
     changed = key.clone()
     changed[..., -1, :] += 5
-    one, other = (scorer.weights(query, k, CAUSAL, learned_of(scorer)) for k in (key, changed))
-    same = torch.equal(one[..., :-1, :], other[..., :-1, :])
+    weights, other = (scorer.weights(query, k, CAUSAL, learned_of(scorer)) for k in (key, changed))
+    same = torch.equal(weights[..., :-1, :], other[..., :-1, :])
     assert same, "weights of earlier queries change with the last key, which they do not see"
 
 
@@ -132,6 +132,6 @@ def check_lanes(configuration: Configuration) -> None:
 
     together = vmap(weights)(knobs, query, key)
     for lane in range(2):
-        own = {path: values[lane] for path, values in knobs.items()}
-        alone = weights(own, query[lane], key[lane])
+        setting = {path: values[lane] for path, values in knobs.items()}
+        alone = weights(setting, query[lane], key[lane])
         equal(together[lane], alone, "stacked lanes differ from lanes alone")

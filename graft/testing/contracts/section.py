@@ -62,9 +62,9 @@ def check_blocks(configuration: Configuration) -> None:
             continue
         blocks = list(section.blocks(FigureNumbers(own=7, sections=dict.fromkeys(names, 1))))
         assert blocks, f"it applies to a study of {trials} trials, but has nothing to show"
-        found = [block.number for block in blocks if isinstance(block, Picture)]
-        assert found == list(range(7, 7 + len(found))), f"its figures are numbered {found}, not from 7 on"
-        assert len(found) <= section.figure_count, f"it draws {len(found)} figures, figure_count says less"
+        numbers = [block.number for block in blocks if isinstance(block, Picture)]
+        assert numbers == list(range(7, 7 + len(numbers))), f"its figures are numbered {numbers}, not from 7 on"
+        assert len(numbers) <= section.figure_count, f"it draws {len(numbers)} figures, figure_count says less"
         assert not any(isinstance(block, Heading) for block in blocks), "headings are the report's: give a title"
 
 

@@ -31,7 +31,7 @@ def check_answers(configuration: Configuration) -> None:
     monitor, known = _monitor(configuration), set[int]()
     for step in range(1, 12):
         reports = [report(number, 10 * step, 1.0 + number) for number in range(6)]
-        known |= {one.number for one in reports}
+        known |= {record.number for record in reports}
         strange = _observe(monitor, reports) - known
         assert not strange, f"it stops trials {sorted(strange)}, which never reported"
 
@@ -54,16 +54,16 @@ def check_checkpoints(configuration: Configuration) -> None:
     live, resumed = _monitor(configuration), _monitor(configuration)
     past = [report(0, 10 * step, 1.0) for step in (1, 2)]
     for monitor in (live, resumed):
-        for one in past:
-            _observe(monitor, [one])
+        for record in past:
+            _observe(monitor, [record])
     state = json.loads(json.dumps(resumed.state(0)))
     resumed.forget(0)
     if state is not None:
         resumed.restore(0, 0, state)
     for step in range(3, 12):
-        one = report(0, 10 * step, 1.0)
-        stopped = 0 in _observe(live, [one])
-        again = 0 in _observe(resumed, [one])
+        record = report(0, 10 * step, 1.0)
+        stopped = 0 in _observe(live, [record])
+        again = 0 in _observe(resumed, [record])
         assert stopped == again, f"after a checkpoint the verdict at step {10 * step} differs"
         if stopped:
             return

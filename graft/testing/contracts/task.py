@@ -67,19 +67,19 @@ def check_randomness(configuration: Configuration) -> None:
 
     assert torch.equal(draw(3, 4), draw(3, 4)), "drawn twice, the data differ: use no randomness but `streams`"
     for what, other in (("step", draw(3, 5)), ("seed", draw(4, 4))):
-        one = draw(3, 4)
-        differs = one.shape != other.shape or not torch.equal(one, other)
+        inputs = draw(3, 4)
+        differs = inputs.shape != other.shape or not torch.equal(inputs, other)
         assert differs, f"another {what} draws the same training data"
 
 
 def check_splits(configuration: Configuration) -> None:
     """Assert that validation data do not depend on the step, and are no first training batch."""
     task: Task = build("task", configuration)
-    found = sets(task, SEEDS, STEPS)
+    data = sets(task, SEEDS, STEPS)
     again = sets(task, SEEDS, STEPS + 1)
-    for name, tensor in found[""].items():
+    for name, tensor in data[""].items():
         assert torch.equal(tensor, again[""][name]), f"{name} of the validation set changes from step to step"
-    training, validation = found["training"]["inputs"], found[""]["inputs"]
+    training, validation = data["training"]["inputs"], data[""]["inputs"]
     same = training.shape == validation.shape and torch.equal(training, validation)
     assert not same, "the validation set is the training batch"
 
@@ -143,14 +143,14 @@ def check_position_loss(configuration: Configuration) -> None:
     stacked = sets(task, SEEDS, STEPS)["training"]
     batch = {name: tensor[1] for name, tensor in stacked.items()}
     outputs = outputs_for(task, batch)
-    targets, weights = (one[1] for one in task.position_targets(stacked, outputs.dtype))
+    targets, weights = (tensor[1] for tensor in task.position_targets(stacked, outputs.dtype))
     if task.position_loss == "cross_entropy":
         errors = -outputs.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
     else:
         error = outputs[..., 0]
         errors = (error - targets).square() if task.position_loss == "squared" else softplus(-error * targets)
-    told = "position_loss and position_targets say another loss"
-    equal((errors * weights).sum(), task.loss(outputs, batch), told, 1e-9)
+    message = "position_loss and position_targets say another loss"
+    equal((errors * weights).sum(), task.loss(outputs, batch), message, 1e-9)
     one = torch.ones((), dtype=weights.dtype)
     equal(weights.sum(), one, "the weights of position_targets do not add to 1", 1e-6)
 

@@ -44,10 +44,10 @@ class _Search(Strategy):
         def coordinate_of(draw: Draw) -> float:
             group = draw.scope == "group"
             key = number // self._space.search.group if group else number
-            own = random.Random(f"{self._space.search.seed} {draw.scope} {draw.name} {key}").random()
+            coordinate = random.Random(f"{self._space.search.seed} {draw.scope} {draw.name} {key}").random()
             if group or draw.name not in best:
-                return own
-            return (best[draw.name] + self._spread * (own - 0.5)) % 1.0
+                return coordinate
+            return (best[draw.name] + self._spread * (coordinate - 0.5)) % 1.0
 
         return coordinate_of
 

@@ -46,15 +46,15 @@ def view_arms(reader: Reader, studies: Sequence[str], baseline: str | None = Non
     comparison = read_comparison(reader, studies, baseline)
     experiment = comparison.data.require_experiment()
     lines = [
-        Line(str(arm), *(own[name].to_list() for name in ("step", "mean", "low", "high")))
-        for (arm,), own in experiment.curves.group_by("arm", maintain_order=True)
+        Line(str(arm), *(curve[name].to_list() for name in ("step", "mean", "low", "high")))
+        for (arm,), curve in experiment.curves.group_by("arm", maintain_order=True)
     ]
     compared, label = experiment.comparison, experiment.label
     table = compared.table.with_columns(shown=pl.col("condition").replace("", "validation"))
     chosen = compared.baseline
     effects: list[tuple[str, Chart]] = []
-    for (condition,), own in table.group_by("shown", maintain_order=True):
-        differences = own.filter(pl.col("arm") != chosen).drop_nulls("difference")
+    for (condition,), rows in table.group_by("shown", maintain_order=True):
+        differences = rows.filter(pl.col("arm") != chosen).drop_nulls("difference")
         verdict = pl.col("verdict").fill_null(MISSING)
         ends = ("difference", "difference_low", "difference_high")
         shown = differences.select("arm", *ends, verdict)

@@ -31,7 +31,7 @@ class Ranges:
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> Self:
         """Read the ranges in an address; refused with 400 for a bound that is no number."""
-        found: dict[str, tuple[float, float]] = {}
+        bounds: dict[str, tuple[float, float]] = {}
         given = [(match, text) for name, text in query if text.strip() and (match := _BOUND.fullmatch(name))]
         if len(given) > _MOST:
             raise RefusalError(400, f"{len(given)} bounds of ranges; there may be {_MOST}")
@@ -42,9 +42,9 @@ class Ranges:
                 bound = math.nan
             if not math.isfinite(bound):
                 raise RefusalError(400, f"{match[0]}: {text[:40]!r} is no number")
-            low, high = found.get(match[2], _OPEN)
-            found[match[2]] = (bound, high) if match[1] == "low" else (low, bound)
-        return cls(found)
+            low, high = bounds.get(match[2], _OPEN)
+            bounds[match[2]] = (bound, high) if match[1] == "low" else (low, bound)
+        return cls(bounds)
 
     def __str__(self) -> str:
         """Return the ranges as an address has them; empty if there are none."""
@@ -58,8 +58,8 @@ class Ranges:
 
     def write(self, path: str) -> tuple[str, str]:
         """Return the two bounds of a value as a form shows them, empty where it is open."""
-        own = self.bounds.get(path, _OPEN)
-        low, high = ("" if math.isinf(bound) else repr(bound) for bound in own)
+        bounds = self.bounds.get(path, _OPEN)
+        low, high = ("" if math.isinf(bound) else repr(bound) for bound in bounds)
         return low, high
 
     def keep(self, trials: pl.DataFrame) -> pl.Series:

@@ -66,5 +66,5 @@ def numeric_params(trials: pl.DataFrame) -> list[str]:
 def word_params(trials: pl.DataFrame) -> dict[str, list[str]]:
     """Return the columns of params that are differing texts, with these, if a chart has room."""
     drawn = trials.select(cs.starts_with(PARAMS_PREFIX) & cs.string())
-    found = {column.name: sorted(set(column.drop_nulls())) for column in drawn}
-    return {name: words for name, words in found.items() if 1 < len(words) <= _MOST_WORDS}
+    texts = {column.name: sorted(set(column.drop_nulls())) for column in drawn}
+    return {name: words for name, words in texts.items() if 1 < len(words) <= _MOST_WORDS}

@@ -74,11 +74,11 @@ def draw_curves(
 ) -> Chart:
     """Return lines over two axes; `labels` of x and y. `steps`: each y stays until the next x."""
     data, series = list[Option](), list[Option]()
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         columns = [line.x, line.y, *([line.low, line.high] if line.low else [])]
         names = [*labels, "low", "high"][: len(columns)]
         data.append({"dimensions": names, "source": [*zip(*columns, strict=True)], "name": line.name})
-        of = {"name": line.name, "datasetIndex": place}
+        of = {"name": line.name, "datasetIndex": index}
         if line.low:
             series.append({**of, "type": "custom", "renderItem": "band", "encode": {"x": 0, "y": [2, 3]}, "z": 1})
         shown = {"step": "end" if steps else False, "showSymbol": len(line.x) < _FEW, "connectNulls": True}
@@ -92,8 +92,8 @@ def draw_history(trials: pl.DataFrame, best: Line, labels: tuple[str, str], titl
     """Return marks of trials by number and a line of steps; the marks are the page's frames."""
     axes, note = _axes([], trials["objective"].drop_nulls().to_list(), labels)
     line = {"dimensions": labels, "source": [*zip(best.x, best.y, strict=True)], "name": best.name}
-    own: Option = {"type": "line", "name": best.name, "datasetIndex": 2, "step": "end", "showSymbol": False}
-    series = [*_marks("number"), {**own, "encode": {"x": 0, "y": 1}, "z": 3}]
+    curve: Option = {"type": "line", "name": best.name, "datasetIndex": 2, "step": "end", "showSymbol": False}
+    series = [*_marks("number"), {**curve, "encode": {"x": 0, "y": 1}, "z": 3}]
     option = {"dataset": [*_FRAMES, line], "series": series, **axes}
     return Chart(title=title, option=option, note=note, link=link)
 
@@ -112,9 +112,9 @@ def draw_front(trials: pl.DataFrame, front: pl.DataFrame, labels: tuple[str, str
     names = ("objective", "second_objective")
     both = pl.concat([trials.select(front.columns), front]).unique("number", keep="first").drop_nulls()
     axes, note = _axes(both[names[0]].to_list(), both[names[1]].to_list(), labels)
-    own: Option = {"type": "line", "name": "Pareto front", "datasetIndex": 1, "step": "end", "showSymbol": False}
+    curve: Option = {"type": "line", "name": "Pareto front", "datasetIndex": 1, "step": "end", "showSymbol": False}
     series = [{"type": "scatter", "name": "trials", "encode": {"x": names[0], "y": names[1]}}]
-    series.append({**own, "encode": {"x": names[0], "y": names[1]}})
+    series.append({**curve, "encode": {"x": names[0], "y": names[1]}})
     option = {"dataset": [write_frame(both), write_frame(front)], "series": series, **axes}
     return Chart(title="both objectives of trials", option=option, note=note, link=link)
 
@@ -137,12 +137,12 @@ def draw_parallel(
     parts = [("trials out of the ranges", others)] if others.height else []
     parts += [("other trials", kept.slice(best)), ("best fifth", kept.head(best))]
     axes: list[Option] = []
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         path = column.removeprefix("params.")
         values = [] if column in words else frame[column].drop_nulls().to_list()
         scale = _scale(values, words.get(column, ()))
-        gap = 12 + 14 * (place % 2)  # names of neighbours would lie over one another
-        axes.append({"dim": place, "id": path, "name": path.rpartition(".")[2], "nameGap": gap, **scale})
+        gap = 12 + 14 * (index % 2)  # names of neighbours would lie over one another
+        axes.append({"dim": index, "id": path, "name": path.rpartition(".")[2], "nameGap": gap, **scale})
     option = {
         "dataset": [{**write_frame(part), "name": name} for name, part in parts],
         "series": [{"type": "parallel", "name": name, "datasetIndex": at} for at, (name, _) in enumerate(parts)],
@@ -187,9 +187,9 @@ def draw_pairs(pairs: pl.DataFrame, baseline: str, label: str) -> Chart:
     data: list[Option] = [{"dimensions": labels, "source": [(end, end) for end in ends], "name": "no difference"}]
     equal: Option = {"type": "line", "name": "no difference", "encode": {"x": 0, "y": 1}, "showSymbol": False}
     series = [{**equal, "colour": "soft", "lineStyle": {"type": "dashed"}}]
-    for place, ((arm,), own) in enumerate(pairs.group_by("arm", maintain_order=True), 1):
-        data.append({"dimensions": [*labels, "seed"], "source": own.select("against", "value", "seed").rows()})
-        of = {"name": str(arm), "datasetIndex": place, "colour": place % 8, "symbolSize": 9}
+    for index, ((arm,), points) in enumerate(pairs.group_by("arm", maintain_order=True), 1):
+        data.append({"dimensions": [*labels, "seed"], "source": points.select("against", "value", "seed").rows()})
+        of = {"name": str(arm), "datasetIndex": index, "colour": index % 8, "symbolSize": 9}
         series.append({**of, "type": "scatter", "encode": {"x": 0, "y": 1}})
     option = {"dataset": data, "series": series, **_axes([], [], labels)[0]}
     return Chart(title=f"seeds of each arm beside those of {baseline}", option=option)
@@ -223,7 +223,7 @@ def _axes(
         if inside.len() < known.len():
             low, high = float(inside.min()), float(inside.max())  # pyright: ignore
             zoom |= {"startValue": low, "endValue": high}
-            beyond = sum(not low <= one <= high for one in y)
+            beyond = sum(not low <= value <= high for value in y)
             note = f"{beyond:,} of {len(y):,} lie beyond what is shown first; “reset” shows them."
     zooms = [{"type": "inside", "xAxisIndex": 0, "filterMode": "none"}, zoom]
     return {"xAxis": across, "yAxis": up, "dataZoom": zooms}, note
@@ -233,6 +233,6 @@ def _scale(values: Iterable[float], words: Sequence[str] = ()) -> Option:
     """Return the kind of an axis: of words, logarithmic, or plain and not drawn down to 0."""
     if words:
         return {"type": "category", "data": words}
-    known = [one for one in values if math.isfinite(one)]
+    known = [value for value in values if math.isfinite(value)]
     low, high = min(known, default=0.0), max(known, default=0.0)
     return {"type": "log"} if low > 0 and high > _LOG * low else {"type": "value", "scale": True}

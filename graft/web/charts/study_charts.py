@@ -50,7 +50,7 @@ class StudyCharts:
     def frames(self) -> dict[str, Any]:
         """Return the trials in the ranges and the others, which several charts show."""
         shown = self.trials.select("number", "objective", *self._columns)
-        kept, others = (write_frame(shown.filter(one)) for one in (self.kept, ~self.kept))
+        kept, others = (write_frame(shown.filter(mask)) for mask in (self.kept, ~self.kept))
         return {"kept": kept, "others": others}
 
     def history(self) -> Chart:
@@ -65,10 +65,10 @@ class StudyCharts:
         lines: list[Line] = []
         shown: list[int] = []
         for number in numbers:
-            found = self.study.metrics([metric.name], range(number, number + 1)).drop_nulls("value")
-            found = found.filter(variant=metric.variant, condition=metric.condition)
-            if found.height:
-                values = (found[name].to_list() for name in ("step", "value"))
+            points = self.study.metrics([metric.name], range(number, number + 1)).drop_nulls("value")
+            points = points.filter(variant=metric.variant, condition=metric.condition)
+            if points.height:
+                values = (points[name].to_list() for name in ("step", "value"))
                 lines.append(Line(f"trial {number}", *values))
                 shown.append(number)
         if not lines:
@@ -87,12 +87,12 @@ class StudyCharts:
 
     def slices(self) -> list[tuple[str, Chart]]:
         """Return each value against the objective."""
-        words, found = word_params(self.trials), list[tuple[str, Chart]]()
+        words, charts = word_params(self.trials), list[tuple[str, Chart]]()
         for column in self._columns:
             texts = words.get(column, ())
             chart = draw_slice(self.trials, column, self._objective, self._link, texts)
-            found.append((column.removeprefix(PARAMS_PREFIX), chart))
-        return found
+            charts.append((column.removeprefix(PARAMS_PREFIX), chart))
+        return charts
 
     def front(self) -> Chart | None:
         """Return both objectives of each trial, and their Pareto front; None for a study of one."""
@@ -129,11 +129,11 @@ def best_so_far(stored: StudyReader, trials: pl.DataFrame) -> Line:
 def draw_learned(panel: Panel) -> Chart:
     """Return the best non-linearities of one task and component, and GELU."""
     shown = panel.members[:SHOWN]
-    lines = [Line(f"trial {one.number}", one.positions, one.knots) for one in shown]
-    first, last = min(one.low for one in shown), max(one.high for one in shown)
+    lines = [Line(f"trial {member.number}", member.positions, member.knots) for member in shown]
+    first, last = min(member.low for member in shown), max(member.high for member in shown)
     inputs = [first + (last - first) * step / _GELU_STEPS for step in range(_GELU_STEPS + 1)]
     # GELU grows with the input: drawn whole, it would leave a flat line of what was learned.
-    low, high = (pick(pick(one.knots) for one in shown) for pick in (min, max))
+    low, high = (pick(pick(member.knots) for member in shown) for pick in (min, max))
     room = max(high - low, 1.0) / 4
     beside = [x for x in inputs if low - room <= gelu(x) <= high + room]
     lines.append(Line("GELU", beside, list(map(gelu, beside))))

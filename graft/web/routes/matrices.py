@@ -39,8 +39,8 @@ class MatrixView:
         assert transfer
 
         def address(source: str, target: str) -> str:
-            place = urlencode({"source": source, "target": target})
-            return f"/studies/{transfer.study}/matrix?{place}#pairs"
+            query = urlencode({"source": source, "target": target})
+            return f"/studies/{transfer.study}/matrix?{query}#pairs"
 
         return Markup(draw_matrix(transfer, address, chosen or ("", ""), sorts=chosen is not None))
 
@@ -60,11 +60,11 @@ def _read(reader: Reader, stored: StudyReader) -> MatrixView:
     cells = transfer.matrix.cells
     most: Any = cells["pairs"].max() or 0
     pairs = pl.col("pairs")
-    empty, fewer = (cells.filter(one).height for one in (pairs == 0, pairs < most))
+    empty, fewer = (cells.filter(condition).height for condition in (pairs == 0, pairs < most))
     if not fewer:
         return MatrixView(transfer=transfer, missing="")
-    told = f"{empty} of {cells.height} cells have no pair yet" if empty else "every cell has a pair"
-    missing = f"{told}; {fewer} have fewer than {most}, the most of any cell."
+    clause = f"{empty} of {cells.height} cells have no pair yet" if empty else "every cell has a pair"
+    missing = f"{clause}; {fewer} have fewer than {most}, the most of any cell."
     return MatrixView(transfer=transfer, missing=missing)
 
 

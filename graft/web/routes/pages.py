@@ -115,7 +115,7 @@ def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
         "queue",
         title="Queue and workers",
         workers=workers,
-        lanes=sum(one["lanes"] for one in workers),
+        lanes=sum(worker["lanes"] for worker in workers),
         service=reader.service(),
         entries=read_queue(reader, ended=True).to_dicts(),
         may_change=holder.may("submit"),
@@ -140,11 +140,11 @@ def show_addresses(request: Request) -> HTMLResponse:
         {
             "method": method.upper(),
             "path": path,
-            "says": one.get("description", one["summary"]).partition("\n")[0],
-            "values": ", ".join(value["name"] for value in one.get("parameters", ()) if value["in"] == "query"),
+            "says": operation.get("description", operation["summary"]).partition("\n")[0],
+            "values": ", ".join(value["name"] for value in operation.get("parameters", ()) if value["in"] == "query"),
         }
         for path, methods in paths.items()
-        for method, one in methods.items()
+        for method, operation in methods.items()
     ]
     return render("addresses", title="HTTP API", addresses=addresses)
 
@@ -159,8 +159,8 @@ def show_figures(
     kinds = figure_kinds(data)
     captions: list[str] = []
     # Without a kind: the first one that has something to draw.
-    for one in [kind] if kind else kinds:
-        kind, captions = one, [picture.caption for picture in draw(data, one)]
+    for candidate in [kind] if kind else kinds:
+        kind, captions = candidate, [picture.caption for picture in draw(data, candidate)]
         if captions:
             break
     return render("figures", title=f"Figures of {name}", name=name, kinds=kinds, kind=kind, figures=captions)
@@ -184,9 +184,9 @@ def show_nonlinearities(stored: OpenStudy, reader: OpenReader) -> HTMLResponse:
     if is_transfer_text(stored.row["space"]):
         refuse_own_code(stored)
     objectives = read_target_objectives(reader, stored.row).items()
-    directions: dict[str, Direction] = {task: one.direction for task, one in objectives}
-    found = stored.architectures.read_best(SHOWN, directions)
-    panels = Learned.of(stored.row, found, directions).panels if found.height else []
+    directions: dict[str, Direction] = {task: objective.direction for task, objective in objectives}
+    best = stored.architectures.read_best(SHOWN, directions)
+    panels = Learned.of(stored.row, best, directions).panels if best.height else []
     shown = [{"title": panel.title, "chart": draw_learned(panel), "members": panel.members[:SHOWN]} for panel in panels]
     title, count = f"Non-linearities of {name}", stored.architectures.count()
     return render("nonlinearities", title=title, name=name, panels=shown, all=count)

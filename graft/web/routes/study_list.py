@@ -65,9 +65,9 @@ def show_studies(
         studies = studies.filter(text.str.contains(word, literal=True))
     heads: list[dict[str, str]] = []
     for name, head in _HEADS.items():
-        own = {"q": q, "sort": name, "up": int(name == sort and not up), "archived": int(archived)}
+        query = {"q": q, "sort": name, "up": int(name == sort and not up), "archived": int(archived)}
         order = "none" if name != sort else "ascending" if up else "descending"
-        heads.append({"text": head, "column": name, "order": order, "href": f"?{urlencode(own)}"})
+        heads.append({"text": head, "column": name, "order": order, "href": f"?{urlencode(query)}"})
     return render(
         "studies",
         title="Studies",
@@ -83,7 +83,7 @@ def show_studies(
 
 def _add_facts(reader: Reader, studies: pl.DataFrame) -> pl.DataFrame:
     """Return the studies with owner, reason (why one waits), progress (0 to 1) and seconds."""
-    queue = [(one.study, one.owner, one.state, one.reason) for one in reader.queue()]
+    queue = [(entry.study, entry.owner, entry.state, entry.reason) for entry in reader.queue()]
     columns = ("name", "owner", "queue_state", "reason")
     entries = pl.DataFrame(queue, dict.fromkeys(columns, pl.String()), orient="row")
     until = pl.when(state="running").then(pl.lit(read_clock(reader))).otherwise(pl.col("last"))
@@ -156,8 +156,8 @@ def show_comparison(
     values: dict[str, Any] = {"names": every, "chosen": names, "arms": None, "sides": []}
     try:
         stored = [reader.study(name) for name in names]
-        for one in stored:
-            record_page(reader, request, one)
+        for side in stored:
+            record_page(reader, request, side)
         if names and all(map(has_arms, stored)):
             values["arms"] = view_arms(reader, names, baseline)
     except StudyError as error:
@@ -174,30 +174,30 @@ def show_comparison(
 def _compare(reader: Reader, stored: list[StudyReader]) -> dict[str, Any]:
     """Return what the page shows of two studies or more."""
     first = stored[0].row
-    has_one = len({(one.row["objective"], one.row["direction"]) for one in stored}) == 1
-    samples = [read_sample(one) for one in stored]
+    has_one = len({(study.row["objective"], study.row["direction"]) for study in stored}) == 1
+    samples = [read_sample(study) for study in stored]
     lines = [
-        best_so_far(one, sample.trials)._replace(name=one.row["name"])
-        for one, sample in zip(stored, samples, strict=True)
+        best_so_far(study, sample.trials)._replace(name=study.row["name"])
+        for study, sample in zip(stored, samples, strict=True)
         if sample.trials.height and has_one
     ]
-    scores = {one.row["name"]: one.scores() for one in stored} if has_one else {}
+    scores = {study.row["name"]: study.scores() for study in stored} if has_one else {}
     differences: list[tuple[str, list[str]]] = []
-    for one in stored[1:]:
+    for study in stored[1:]:
         try:
-            told = [*map(str, compare_spaces(first["space"], one.row["space"]))]
+            changes = [*map(str, compare_spaces(first["space"], study.row["space"]))]
         except SpaceError as error:  # of an older version, perhaps
-            told = [f"not known: {error}"]
-        differences.append((one.row["name"], told))
+            changes = [f"not known: {error}"]
+        differences.append((study.row["name"], changes))
     maximize = first["direction"] == "maximize"
     portions = summarise_best(scores, maximize=maximize) if has_one else pl.DataFrame()
     return {
         "sides": [
-            {"name": one.row["name"], "status": read_status(reader, one.row["name"]), "note": sample.note}
-            for one, sample in zip(stored, samples, strict=True)
+            {"name": study.row["name"], "status": read_status(reader, study.row["name"]), "note": sample.note}
+            for study, sample in zip(stored, samples, strict=True)
         ],
         "same_objective": has_one,
         "chart": draw_curves(lines, ("trial", first["objective"]), "best so far", steps=True) if lines else None,
-        "portions": [own.to_dicts() for own in portions.partition_by("portion")] if portions.height else [],
+        "portions": [portion.to_dicts() for portion in portions.partition_by("portion")] if portions.height else [],
         "differences": differences,
     }

@@ -136,8 +136,8 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, ranges: Ra
 def _read_tenth(stored: StudyReader) -> dict[str, Any] | None:
     """Return the mean of the best tenth with its margin; None of trials too few for an interval."""
     maximize = stored.row["direction"] == "maximize"
-    found = summarise_best({stored.row["name"]: stored.scores()}, maximize=maximize)
-    tenth = found.filter(portion="best 10 %").drop_nulls("margin")
+    summary = summarise_best({stored.row["name"]: stored.scores()}, maximize=maximize)
+    tenth = summary.filter(portion="best 10 %").drop_nulls("margin")
     return next(tenth.iter_rows(named=True), None)
 
 
@@ -218,13 +218,13 @@ def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
 def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, request: Request) -> HTMLResponse:
     """Return the page of a trial: what it is, how it went, and where it comes from."""
     name: str = stored.row["name"]
-    found = show_trial(stored, number, reader)
-    trial, sample = found.trial.root, read_sample(stored)
+    details = show_trial(stored, number, reader)
+    trial, sample = details.trial.root, read_sample(stored)
     maximize = stored.row["direction"] == "maximize"
     best = sample.trials.sort("objective", descending=maximize).head(1)
-    others, own, rank = sample.trials["objective"].drop_nulls(), trial["objective"], ""
-    if own is not None and others.n_unique() > 1:
-        worse = (others < own if maximize else others > own).sum()
+    others, objective, rank = sample.trials["objective"].drop_nulls(), trial["objective"], ""
+    if objective is not None and others.n_unique() > 1:
+        worse = (others < objective if maximize else others > objective).sum()
         rank = f"better than {100 * worse / others.len():.0f} % of the trials"
     notes = stored.trial_notes().filter(number=number)
     said = next(notes.iter_rows(named=True), {"starred": False, "tags": "", "note": ""})
@@ -238,13 +238,13 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
         may_change=request.state.holder.may("submit"),
         constraints=describe_constraints(trial["constraints"]),
         lineage=read_lineage(reader, name, number)[:0:-1],
-        replay=found.replay,
-        charts=list(_draw_metrics(found)),
+        replay=details.replay,
+        charts=list(_draw_metrics(details)),
         best=best["number"].item() if best.height else None,
         sample_note=sample.note,
         rank=rank,
         params=_list_params(trial["params"], sample.trials, best),
-        config=yaml.safe_dump(found.config, sort_keys=True, allow_unicode=True),
+        config=yaml.safe_dump(details.config, sort_keys=True, allow_unicode=True),
     )
 
 
@@ -256,23 +256,23 @@ def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataF
         known = trials[column].drop_nulls() if column in trials.columns else pl.Series([], dtype=pl.Null)
         of_best = best[column].item() if known.len() and best.height else None
         differs = "yes" if value != of_best else ""
-        place = ""
+        rank = ""
         if value is not None and known.n_unique() > 1:
             sign, same = ("above", known < value) if known.dtype.is_numeric() else ("same as", known == value)
-            place = f"{sign} {100 * same.sum() / known.len():.0f} %"
+            rank = f"{sign} {100 * same.sum() / known.len():.0f} %"
         elif value is not None and known.len():
-            place = "all alike"
-        rows.append({"path": path, "differs": differs, "value": cell(value), "best": cell(of_best), "place": place})
+            rank = "all alike"
+        rows.append({"path": path, "differs": differs, "value": cell(value), "best": cell(of_best), "place": rank})
     return sorted(rows, key=lambda row: not row["differs"])
 
 
-def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:
+def _draw_metrics(details: TrialDetails) -> Iterator[dict[str, Any]]:
     """Yield a chart for each metric, with a line for each variant and condition."""
-    metrics = pl.DataFrame([vars(point) for point in found.metrics], POINTS).drop_nulls()
-    for (name,), own in metrics.group_by("name", maintain_order=True):
+    metrics = pl.DataFrame([vars(point) for point in details.metrics], POINTS).drop_nulls()
+    for (name,), points in metrics.group_by("name", maintain_order=True):
         lines = [
-            Line(" ".join(filter(None, map(str, key))), one["step"].to_list(), one["value"].to_list())
-            for key, one in own.group_by("variant", "condition", maintain_order=True)
+            Line(" ".join(filter(None, map(str, key))), curve["step"].to_list(), curve["value"].to_list())
+            for key, curve in points.group_by("variant", "condition", maintain_order=True)
         ]
         chart = draw_curves(lines, ("step", str(name)), f"{name} over the steps")
         yield {"name": name, "chart": chart}

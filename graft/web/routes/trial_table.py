@@ -59,7 +59,7 @@ def show_trials(
     known = [*_COLUMNS, *WORDS, *varying]
     said = [word for word in WORDS[1:] if (notes[word] != "").any()]
     has_second = ["second_objective"] * bool(stored.row["second_objective"])
-    shown = [one for one in column if one in known or one.startswith(PARAMS_PREFIX)]
+    shown = [field for field in column if field in known or field.startswith(PARAMS_PREFIX)]
     shown = shown or ["state", "objective", *has_second, *varying[:_MOST_VARYING], "steps", *said]
     chosen = {"where": where, "sort": sort, "group": group, "column": column}
     values: dict[str, Any] = {"rows": [], "following": None, "counted": 0, "groups": None, "error": ""}
@@ -77,7 +77,7 @@ def show_trials(
         starred=int(notes["starred"].sum()),
         may_change=request.state.holder.may("submit"),
         known=known,
-        heads=[_head(one, sort, stored.row["direction"], chosen) for one in shown],
+        heads=[_head(field, sort, stored.row["direction"], chosen) for field in shown],
         columns=shown,
         chosen=chosen,
         query=urlencode({"where": where, "sort": sort}),
@@ -168,7 +168,7 @@ def _write_row(study: str, row: Mapping[str, Any], columns: Sequence[str]) -> di
 def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[str, Any]:
     """Return groups of one in `every` trials, as a table and a chart that judges no difference."""
     taken = spell_draw(every) if every > 1 else None
-    both = " AND ".join(f"({one})" for one in (where, taken) if one)
+    both = " AND ".join(f"({condition})" for condition in (where, taken) if condition)
     groups = group_by_value(stored.values(by, both or None))
     effects = groups.select("group", "mean", "low", "high", pl.format("{} trials", "trials"))
     objective = stored.row["objective"]

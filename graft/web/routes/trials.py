@@ -50,9 +50,9 @@ def list_trials(
     order = check_order(sort)
     after = max(cursor, 0) if order else cursor
     # One row more than is shown says whether there is a next page.
-    found = stored.trial_page(check_condition(where), order, after, limit + 1, LISTED)
-    shown = found.head(limit)
-    following = (after + limit if order else shown["number"][-1]) if found.height > limit else None
+    page = stored.trial_page(check_condition(where), order, after, limit + 1, LISTED)
+    shown = page.head(limit)
+    following = (after + limit if order else shown["number"][-1]) if page.height > limit else None
     rows = [TrialRow(row) for row in StoredParams(stored).decode(shown)]
     return TrialPage(trials=rows, next=following)
 
@@ -84,8 +84,8 @@ def list_metrics(
     """Return metrics by trial, step and name; the cursor is the last trial of the page before."""
     numbers = stored.trial_page(None, None, cursor, trials + 1, ("number",))["number"].to_list()
     shown = numbers[:trials]
-    found = stored.metrics(name, range(shown[0], shown[-1] + 1)) if shown else pl.DataFrame()
+    metrics = stored.metrics(name, range(shown[0], shown[-1] + 1)) if shown else pl.DataFrame()
     return MetricPage(
-        metrics=[MetricRow(**row) for row in found.iter_rows(named=True)],
+        metrics=[MetricRow(**row) for row in metrics.iter_rows(named=True)],
         next=shown[-1] if len(numbers) > trials else None,
     )

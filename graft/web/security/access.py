@@ -67,8 +67,8 @@ def find_holder(url: str, token: str) -> Holder | None:
     """Return the holder of a token; None for one that is unknown, revoked or expired."""
     digest = _digest(token)
     with open_reader(url) as reader:
-        found = reader.find_token(digest)
-    return Holder(found.name, found.role, digest) if found else None
+        record = reader.find_token(digest)
+    return Holder(record.name, record.role, digest) if record else None
 
 
 def _digest(token: str) -> str:

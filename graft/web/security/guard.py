@@ -124,8 +124,8 @@ class Guard:
         if kind.lower() != "bearer":  # a browser sends its cookie
             token = ""
             with suppress(CookieError):
-                if found := SimpleCookie(headers.get("cookie", "")).get(COOKIE):
-                    token = found.value
+                if cookie := SimpleCookie(headers.get("cookie", "")).get(COOKIE):
+                    token = cookie.value
         holder = await anyio.to_thread.run_sync(self._find_holder, token) if token else None
         if holder is None and not path.startswith(_FREE):
             reason = "this token is not known, or was revoked" if token else "a token is needed: Authorization: Bearer"
@@ -137,8 +137,8 @@ class Guard:
         if method in _READING:
             return b""
         most, seconds = self._settings.largest_body, self._settings.body_seconds
-        told = headers.get("content-length", "0")
-        if not told.isdecimal() or int(told) > most:
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > most:
             raise RefusalError(413, f"the body has more than {most:,} bytes")
         parts = bytearray()
         try:

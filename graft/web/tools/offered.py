@@ -113,18 +113,18 @@ def _describe(
     cursor: Cursor = 0,
 ) -> Answer:
     """Show the YAML text of a packaged space or of a study, or the fields of a plug-in."""
-    kind, _, own = name.partition("/")
+    kind, _, subject = name.partition("/")
     if kind == "space":
-        if own not in catalogue.packaged_spaces():
-            raise RefusalError(404, no_such("packaged space", own, catalogue.packaged_spaces()))
-        return cut_file(_file_of(catalogue.read_text(own)), cursor, LARGEST // 2, name=name)
+        if subject not in catalogue.packaged_spaces():
+            raise RefusalError(404, no_such("packaged space", subject, catalogue.packaged_spaces()))
+        return cut_file(_file_of(catalogue.read_text(subject)), cursor, LARGEST // 2, name=name)
     if kind == "study":
-        return _export(caller, study=own, what="space", cursor=cursor)
+        return _export(caller, study=subject, what="space", cursor=cursor)
     if kind not in FAMILIES:
         raise RefusalError(400, f"name: {no_such('kind of thing', kind, ['space', 'study', *FAMILIES])}, before the /")
-    rows = [row for row in _read_family(caller, kind) if row["name"] == own]
+    rows = [row for row in _read_family(caller, kind) if row["name"] == subject]
     if not rows:
-        raise RefusalError(404, no_such(kind, own, packaged_names(kind)))
+        raise RefusalError(404, no_such(kind, subject, packaged_names(kind)))
     keys = ("field", "rule", "default")
     fields = [{key: row[key] for key in keys} for row in rows if row["field"]]
     return list_rows(fields[cursor:], cursor, {"name": name, "about": rows[0]["about"]})
@@ -133,8 +133,8 @@ def _describe(
 @tool("good study trials summary notes claims")
 def _check(caller: Caller, space: Space) -> Answer:
     """Check a space, and say in a line what it would train; an error names line and rule."""
-    found = caller.checker.ask(describe_space, (caller.submitted(space),), caller.client)
-    return {"good": True, **digest(found)}
+    description = caller.checker.ask(describe_space, (caller.submitted(space),), caller.client)
+    return {"good": True, **digest(description)}
 
 
 @tool("rows lines? study? state? note? next?")
@@ -160,10 +160,10 @@ def _advise(
     if pilot is not None:
         caller.require("submit")
     values = caller.submitted(space), caller.settings.database, pilot
-    found = caller.checker.ask(advise_space, values, caller.client)
+    advice = caller.checker.ask(advise_space, values, caller.client)
     if pilot is None:
-        return list_rows(found["rows"], facts={"lines": found["lines"]})
-    request = StoreRequest.from_json(json.dumps(found["request"]))
+        return list_rows(advice["rows"], facts={"lines": advice["lines"]})
+    request = StoreRequest.from_json(json.dumps(advice["request"]))
     terms = caller.check_terms(Submission(space=space, owner=caller.holder.name))
     return {"rows": [], **_queue(caller, replace(request, terms=terms))}
 
@@ -236,16 +236,16 @@ def _query(
         note = _look(caller, reader, study, "query")
         # By number the page after a cursor is exact; the cursor of the tool is the next trial.
         after = cursor if order else cursor - 1
-        found = stored.trial_page(condition, order, after, limit + 1, LISTED)
+        page = stored.trial_page(condition, order, after, limit + 1, LISTED)
         kept = {*_OF_TRIALS, *find_varying_params(stored)}
-        params = StoredParams(stored).unpack(found.head(limit))
+        params = StoredParams(stored).unpack(page.head(limit))
     facts = {name: stored.row[name] for name in ("objective", "direction")}
     rows = params.select(name for name in params.columns if name in kept).to_dicts()
     answer = list_rows(rows, facts={**facts, **note})
     shown = len(answer["rows"])
     answer.pop("next", None)
-    if shown < found.height:
-        answer["next"] = cursor + shown if order else found["number"][shown]
+    if shown < page.height:
+        answer["next"] = cursor + shown if order else page["number"][shown]
     return answer
 
 
@@ -261,8 +261,8 @@ def _compare(
         notes: Counter[str] = Counter()
         for study in dict.fromkeys(side.partition(":")[0] for side in (one, other)):
             notes.update(_look(caller, reader, study, "compare").values())
-        found = compare_two(reader, one, other)
-    return digest({"one": one, "than": other, **found, "note": "; ".join(notes) or None})
+        comparison = compare_two(reader, one, other)
+    return digest({"one": one, "than": other, **comparison, "note": "; ".join(notes) or None})
 
 
 @tool(_VERDICTS)

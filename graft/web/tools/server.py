@@ -68,8 +68,8 @@ def make_server(find_caller: Callable[[Any], Caller]) -> Server[Any]:
             arguments = _read_arguments(tool, params.arguments or {})
             answer = await _wait(caller, tool, arguments)
         except Exception as error:
-            told = shorten(one_line(_explain(error, caller)), LONGEST_ERROR)
-            return CallToolResult(content=[TextContent(text=f"error: {told}")], is_error=True)
+            message = shorten(one_line(_explain(error, caller)), LONGEST_ERROR)
+            return CallToolResult(content=[TextContent(text=f"error: {message}")], is_error=True)
         return CallToolResult(content=[TextContent(text=write(answer))], structured_content=answer)
 
     return Server(
@@ -94,12 +94,12 @@ def _read_arguments(tool: Tool, given: dict[str, Any]) -> BaseModel:
         return tool.arguments(**given)
     except ValidationError as error:
         # An unknown name is more telling than the one that it was meant to be, which is missing.
-        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-        place = ".".join(map(str, first["loc"]))
+        first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+        path = ".".join(map(str, first["loc"]))
         is_unknown = first["type"] == "extra_forbidden"
         known = f"; it takes {', '.join(tool.arguments.model_fields)}" if is_unknown else ""
         value = "" if first["type"] == "missing" else f", not {shorten(repr(first['input']), 80)}"
-        raise RefusalError(422, f"{tool.name}: {shorten(place, 60)}: {first['msg']}{value}{known}") from None
+        raise RefusalError(422, f"{tool.name}: {shorten(path, 60)}: {first['msg']}{value}{known}") from None
 
 
 def _explain(error: Exception, caller: Caller | None) -> str:

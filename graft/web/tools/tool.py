@@ -72,7 +72,10 @@ def tool(answers: str, role: Role = "read") -> Callable[[Run], Run]:
         name = run.__name__.strip("_")
         hints = get_type_hints(run, include_extras=True)
         _, *taken = inspect.signature(run).parameters.values()
-        fields: Any = {one.name: (hints[one.name], ... if one.default is one.empty else one.default) for one in taken}
+        fields: Any = {
+            parameter.name: (hints[parameter.name], ... if parameter.default is parameter.empty else parameter.default)
+            for parameter in taken
+        }
         arguments = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
         about = " ".join((run.__doc__ or "").split())
         TOOLS[name] = Tool(name=name, about=about, run=run, role=role, answers=answers, arguments=arguments)

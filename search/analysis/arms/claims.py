@@ -96,10 +96,10 @@ class ClaimAdvice:
 def advise_claim(claim: Claim, results: Sequence[pl.DataFrame], level: float = SURE) -> ClaimAdvice | None:
     """Return what a claim's seeds can find, by studies' results; None without three pairs."""
     squares, freedom = 0.0, 0
-    for one in results:
-        finite = one.filter(pl.col("state") == "finished", pl.col("value").is_finite())
-        own, other = (finite.filter(pl.col("arm") == arm) for arm in (claim.arm, claim.than))
-        pairs = own.select("seed", "value").join(other.select("seed", "value"), on="seed")
+    for trials in results:
+        finite = trials.filter(pl.col("state") == "finished", pl.col("value").is_finite())
+        values, other = (finite.filter(pl.col("arm") == arm) for arm in (claim.arm, claim.than))
+        pairs = values.select("seed", "value").join(other.select("seed", "value"), on="seed")
         differences = (pairs["value"] - pairs["value_right"]).to_numpy()
         if len(differences) >= _FEWEST_OF_SPREAD:
             squares += float(((differences - differences.mean()) ** 2).sum())
@@ -130,11 +130,11 @@ def decide_claims(claims: Sequence[Claim], results: Sequence[pl.DataFrame], leve
     interval begins above 0, q is below `level`, and the arm did not diverge more often than the
     other. Else it is *undecided*.
     """
-    found = [_summarise(claim, one, level / len(claims)) for claim, one in zip(claims, results, strict=True)]
-    q = _correct([one.p for one in found], claims)
-    refuted = _correct([one.p_refuted for one in found], claims)
-    with_q = [replace(one, q=q, q_refuted=r) for one, q, r in zip(found, q, refuted, strict=True)]
-    return [replace(one, **_decide(one, level)) for one in with_q]
+    summaries = [_summarise(claim, trials, level / len(claims)) for claim, trials in zip(claims, results, strict=True)]
+    q = _correct([summary.p for summary in summaries], claims)
+    refuted = _correct([summary.p_refuted for summary in summaries], claims)
+    with_q = [replace(summary, q=q, q_refuted=r) for summary, q, r in zip(summaries, q, refuted, strict=True)]
+    return [replace(summary, **_decide(summary, level)) for summary in with_q]
 
 
 def _correct(p: Sequence[float], claims: Sequence[Claim]) -> list[float]:
@@ -147,8 +147,8 @@ def _correct(p: Sequence[float], claims: Sequence[Claim]) -> list[float]:
 
 
 def _summarise(claim: Claim, results: pl.DataFrame, level: float) -> ClaimResult:
-    own = results.filter(pl.col("arm").is_in([claim.arm, claim.than]), pl.col("state").is_in(TERMINAL))
-    ended = int((own.group_by("seed").len()["len"] == 2).sum())
+    trials = results.filter(pl.col("arm").is_in([claim.arm, claim.than]), pl.col("state").is_in(TERMINAL))
+    ended = int((trials.group_by("seed").len()["len"] == 2).sum())
     empty = ClaimResult(
         claim=claim,
         verdict="undecided",
@@ -159,7 +159,7 @@ def _summarise(claim: Claim, results: pl.DataFrame, level: float) -> ClaimResult
         seeds_needed=None,
         **dict.fromkeys(_NUMBERS, nan),
     )
-    if own["arm"].n_unique() < 2:
+    if trials["arm"].n_unique() < 2:
         return empty
     name = claim.metric.partition("/")[0]
     compared = compare_arms(results, claim.than, claim.direction, metric=name)
@@ -167,9 +167,9 @@ def _summarise(claim: Claim, results: pl.DataFrame, level: float) -> ClaimResult
     row, sign = rows[claim.arm], -sign_of(claim.direction)
     pairs = compared.pairs.filter(pl.col("arm") == claim.arm)
     differences = pairs["difference"].drop_nulls().to_numpy()
-    found = replace(empty, pairs=len(differences), diverged=(row["diverged"], rows[claim.than]["diverged"]))
+    result = replace(empty, pairs=len(differences), diverged=(row["diverged"], rows[claim.than]["diverged"]))
     if len(differences) < 2:
-        return found
+        return result
     less = sign * claim.difference
     none, interest = (summarize_differences(differences - shift) for shift in (0.0, less))
     finite = results.filter(pl.col("state") == "finished", pl.col("value").is_finite())
@@ -186,7 +186,7 @@ def _summarise(claim: Claim, results: pl.DataFrame, level: float) -> ClaimResult
     if none.repeated or interest.repeated:
         fewest = max(fewest, 1 + next(flips for flips in count() if 2.0**-flips < level))
     return replace(
-        found,
+        result,
         gain=sign * none.mean,
         low=ends[0] if ends else nan,
         high=ends[-1] if ends else nan,
@@ -201,19 +201,19 @@ def _summarise(claim: Claim, results: pl.DataFrame, level: float) -> ClaimResult
 _NUMBERS = ("gain", "low", "high", "p", "q", "p_refuted", "q_refuted", "spread", "power")
 
 
-def _decide(found: ClaimResult, level: float) -> dict[str, str]:
+def _decide(result: ClaimResult, level: float) -> dict[str, str]:
     """Return the verdict, and why, in words."""
-    claim = found.claim
+    claim = result.claim
     interest = f"{claim.difference:g}"
-    if found.ended < claim.seeds:
-        return {"verdict": "undecided", "reason": f"{found.ended:,} of {claim.seeds:,} seeds have ended"}
-    if isnan(found.p):
-        return {"verdict": "undecided", "reason": f"{found.pairs:,} seeds that both arms finished are too few to tell"}
-    if found.high < claim.difference and found.q_refuted < level:
+    if result.ended < claim.seeds:
+        return {"verdict": "undecided", "reason": f"{result.ended:,} of {claim.seeds:,} seeds have ended"}
+    if isnan(result.p):
+        return {"verdict": "undecided", "reason": f"{result.pairs:,} seeds that both arms finished are too few to tell"}
+    if result.high < claim.difference and result.q_refuted < level:
         return {"verdict": "refuted", "reason": f"a gain of {interest} or more is told apart from what was found"}
-    if not (found.low > 0 and found.q < level):
+    if not (result.low > 0 and result.q < level):
         return {"verdict": "undecided", "reason": f"neither no gain nor one of {interest} is told apart from it"}
-    if found.diverged[0] > found.diverged[1]:
+    if result.diverged[0] > result.diverged[1]:
         return {
             "verdict": "undecided",
             "reason": f"the gain is told apart from none, but {claim.arm} diverged more often",

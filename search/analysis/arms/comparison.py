@@ -97,17 +97,17 @@ def compare_arms(
     sign = sign_of(direction)
     paired = pairs.partition_by("condition", "arm", as_dict=True)
     rows: list[dict[str, Any]] = []
-    for (condition,), own in known.partition_by("condition", as_dict=True, maintain_order=True).items():
-        trials = own.partition_by("arm", as_dict=True, maintain_order=True)
+    for (condition,), group in known.partition_by("condition", as_dict=True, maintain_order=True).items():
+        trials = group.partition_by("arm", as_dict=True, maintain_order=True)
         finite = {
-            arm: dict(one.drop_nulls("value").select("seed", "value").iter_rows()) for (arm,), one in trials.items()
+            arm: dict(runs.drop_nulls("value").select("seed", "value").iter_rows()) for (arm,), runs in trials.items()
         }
         for arm in sorted(finite, key=lambda name: name != baseline):
             row = {"condition": condition, "arm": arm, **_describe(trials[arm,], metric, confidence)}
             if (both := paired.get((condition, arm))) is not None:
-                found = summarize_differences(both["difference"].drop_nulls().to_numpy(), confidence)
-                row |= _compare(found, both, sign, metric)
-                row |= {"decisive_p": choose_p(found, finite, (baseline, arm), metric)}
+                difference = summarize_differences(both["difference"].drop_nulls().to_numpy(), confidence)
+                row |= _compare(difference, both, sign, metric)
+                row |= {"decisive_p": choose_p(difference, finite, (baseline, arm), metric)}
             rows.append(row)
     table = pl.DataFrame(rows, schema=_SCHEMA).with_columns(pl.selectors.float().fill_nan(None))
     p = table["decisive_p"].cast(pl.Float64).fill_null(nan).to_numpy()
@@ -145,8 +145,8 @@ def _pair(known: pl.DataFrame, baseline: str) -> pl.DataFrame:
     """Return a row per condition, seed and arm but the baseline, if both sides have a result."""
     counted = known.filter("counted").select("condition", "arm", "seed", "value")
     against = counted.filter(pl.col("arm") == baseline).select("condition", "seed", against="value")
-    own = counted.filter(pl.col("arm") != baseline)
-    return own.join(against, on=["condition", "seed"], maintain_order="left").with_columns(
+    others = counted.filter(pl.col("arm") != baseline)
+    return others.join(against, on=["condition", "seed"], maintain_order="left").with_columns(
         difference=pl.col("value") - pl.col("against")
     )
 
@@ -168,42 +168,42 @@ def _describe(trials: pl.DataFrame, metric: str, confidence: float) -> dict[str,
     }
 
 
-def _compare(found: PairedDifference, pairs: pl.DataFrame, sign: float, metric: str) -> dict[str, Any]:
-    low, high = np.clip((found.low, found.high), *range_of_differences(metric))
+def _compare(difference: PairedDifference, pairs: pl.DataFrame, sign: float, metric: str) -> dict[str, Any]:
+    low, high = np.clip((difference.low, difference.high), *range_of_differences(metric))
     cost, against = _cost(pairs["value"], sign), _cost(pairs["against"], sign)
     return {
-        "pairs": found.pairs,
-        "difference": found.mean,
+        "pairs": difference.pairs,
+        "difference": difference.mean,
         "difference_low": low,
         "difference_high": high,
         "wins": int((cost < against).sum()),
         "ties": int((cost == against).sum()),
         "losses": int((cost > against).sum()),
         "improvement": probability_of_improvement([cost], [against]),
-        "p": found.p,
-        "p_sign_flip": found.p_sign_flip,
-        "smallest_p": found.smallest_p,
+        "p": difference.p,
+        "p_sign_flip": difference.p_sign_flip,
+        "smallest_p": difference.smallest_p,
     }
 
 
 def choose_p(
-    found: PairedDifference, values: Mapping[str, Mapping[int, float]], compared: tuple[str, str], metric: str
+    difference: PairedDifference, values: Mapping[str, Mapping[int, float]], compared: tuple[str, str], metric: str
 ) -> float:
     """Return the p that decides on the `compared` baseline and arm; NaN if there are too few seeds.
 
     `values` are the finite ones of one condition: arm -> seed -> value.
     """
-    every = [value for own in values.values() for value in own.values()]
+    every = [value for by_seed in values.values() for value in by_seed.values()]
     is_continuous = not is_count(metric) and len(set(every)) == len(every)
-    if found.pairs < (_FEWEST_OF_CONTINUOUS if is_continuous else FEWEST_OF_VERDICT):
+    if difference.pairs < (_FEWEST_OF_CONTINUOUS if is_continuous else FEWEST_OF_VERDICT):
         return nan
-    if found.pairs > _MOST_OF_BLOCKS:
-        return found.decisive_p
+    if difference.pairs > _MOST_OF_BLOCKS:
+        return difference.decisive_p
     both = sorted(values[compared[0]].keys() & values[compared[1]].keys())
     # Another arm that lost one of these seeds is left out of the spread.
-    others = sorted(arm for arm, own in values.items() if arm not in compared and own.keys() >= set(both))
+    others = sorted(arm for arm, by_seed in values.items() if arm not in compared and by_seed.keys() >= set(both))
     block = np.array([[values[arm][seed] for seed in both] for arm in (*compared, *others)])
-    return float(np.fmax(found.decisive_p, block_p(block, 1)))
+    return float(np.fmax(difference.decisive_p, block_p(block, 1)))
 
 
 def _cost(values: pl.Series, sign: float) -> Numbers:

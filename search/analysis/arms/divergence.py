@@ -42,11 +42,11 @@ def count_lost(trials: pl.DataFrame) -> pl.DataFrame:
 
 def list_lost(trials: pl.DataFrame) -> pl.DataFrame:
     """Return number, arm, seed, state, steps, error, settings (JSON, if they vary) of the lost."""
-    found = _join_arms(trials)
-    settings = [json.loads(text) for text in found["params"]]
+    arms = _join_arms(trials)
+    settings = [json.loads(text) for text in arms["params"]]
     shown = _find_varied(settings)
-    texts = [json.dumps({path: one[path] for path in shown if path in one}) for one in settings]
-    lost = found.with_columns(settings=pl.Series(texts, dtype=pl.String)).filter(_LOST)
+    texts = [json.dumps({path: setting[path] for path in shown if path in setting}) for setting in settings]
+    lost = arms.with_columns(settings=pl.Series(texts, dtype=pl.String)).filter(_LOST)
     return lost.select("number", "arm", "seed", "state", "steps", "error", "settings")
 
 
@@ -57,15 +57,15 @@ def compare_settings(trials: pl.DataFrame) -> pl.DataFrame:
     if no trial finished.
     """
     rows: list[tuple[Any, ...]] = []
-    for (arm,), own in _join_arms(trials).filter(_ENDED).group_by("arm", maintain_order=True):
-        settings = [json.loads(text) for text in own["params"]]
-        lost = own.select(_LOST).to_series().to_list()
+    for (arm,), ended in _join_arms(trials).filter(_ENDED).group_by("arm", maintain_order=True):
+        settings = [json.loads(text) for text in ended["params"]]
+        lost = ended.select(_LOST).to_series().to_list()
         if not any(lost):
             continue
         for path in _find_varied(settings):
             numbers: dict[bool, list[float]] = {True: [], False: []}
-            for one, is_lost in zip(settings, lost, strict=True):
-                value = one.get(path)
+            for setting, is_lost in zip(settings, lost, strict=True):
+                value = setting.get(path)
                 if isinstance(value, int | float) and not isinstance(value, bool):
                     numbers[is_lost].append(float(value))
             own_lost, others = numbers[True], numbers[False]
@@ -82,11 +82,11 @@ _COLUMNS = {"arm": pl.String(), "setting": pl.String()} | dict.fromkeys(
 
 def _join_arms(trials: pl.DataFrame) -> pl.DataFrame:
     """Return the trials of arms, by number."""
-    found = trials.select("number", "params", *READ_OF_LOST)
-    return read_arms(trials).join(found, on="number", maintain_order="left")
+    columns = trials.select("number", "params", *READ_OF_LOST)
+    return read_arms(trials).join(columns, on="number", maintain_order="left")
 
 
 def _find_varied(settings: list[dict[str, Any]]) -> list[str]:
     """Return the paths that have more than one value, except those that identify a trial."""
-    paths = dict.fromkeys(path for one in settings for path in one if path not in _PLACE)
-    return [path for path in paths if len({json.dumps(one.get(path)) for one in settings}) > 1]
+    paths = dict.fromkeys(path for setting in settings for path in setting if path not in _PLACE)
+    return [path for path in paths if len({json.dumps(setting.get(path)) for setting in settings}) > 1]

@@ -41,8 +41,8 @@ def read_arms(trials: pl.DataFrame) -> pl.DataFrame:
     params = pl.col("params").str
     names = {"arm": ARM, "seed": SEED, "configuration": CONFIGURATION, "rank": RANK}
     texts = {key: params.json_path_match(f'$["{name}"]') for key, name in names.items()}
-    found = trials.sort("number").select("number", "state", "objective", **texts)
-    return found.drop_nulls("arm").with_columns(pl.col("seed", "configuration", "rank").cast(pl.Int64))
+    rows = trials.sort("number").select("number", "state", "objective", **texts)
+    return rows.drop_nulls("arm").with_columns(pl.col("seed", "configuration", "rank").cast(pl.Int64))
 
 
 def choose_trials(arms: pl.DataFrame, direction: Direction) -> ComparedTrials:
@@ -50,16 +50,16 @@ def choose_trials(arms: pl.DataFrame, direction: Direction) -> ComparedTrials:
     best = rank_configurations(arms, direction).filter(pl.col("rank") == 0).select("arm", "configuration")
     choices: dict[str, Choice] = {}
     kept: list[pl.DataFrame] = []
-    for (arm,), own in arms.group_by("arm", maintain_order=True):
-        if own["rank"].null_count() < own.height:
+    for (arm,), runs in arms.group_by("arm", maintain_order=True):
+        if runs["rank"].null_count() < runs.height:
             choices[str(arm)] = "confirmed"
-            kept.append(own.filter(pl.col("rank") == 0))
-        elif own["configuration"].n_unique() > 1:
+            kept.append(runs.filter(pl.col("rank") == 0))
+        elif runs["configuration"].n_unique() > 1:
             choices[str(arm)] = "best"
-            kept.append(own.join(best, on=["arm", "configuration"], how="semi", maintain_order="left"))
+            kept.append(runs.join(best, on=["arm", "configuration"], how="semi", maintain_order="left"))
         else:
             choices[str(arm)] = "single"
-            kept.append(own)
+            kept.append(runs)
     kept = kept or [arms]  # without any trial yet
     trials = pl.concat(kept).select("number", "arm", "seed", "state", "objective")
     return ComparedTrials(choices=choices, trials=trials)
@@ -69,9 +69,9 @@ def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFram
     """Return arm, configuration, mean, rank (0: an arm's best) if every seed has an objective."""
     rows: list[tuple[str, int, float, int]] = []
     tried_first = arms.filter(pl.col("rank").is_null()).sort("arm")
-    for (arm,), own in tried_first.group_by("arm", maintain_order=True):
-        tried = dict(own.group_by("configuration").agg("objective").iter_rows())
-        means = rank_by_mean(tried, own["seed"].n_unique(), sign_of(direction))
+    for (arm,), trials in tried_first.group_by("arm", maintain_order=True):
+        tried = dict(trials.group_by("configuration").agg("objective").iter_rows())
+        means = rank_by_mean(tried, trials["seed"].n_unique(), sign_of(direction))
         rows += [(str(arm), number, mean, rank) for rank, (number, mean) in enumerate(means.items())]
     schema = {"arm": pl.String, "configuration": pl.Int64, "mean": pl.Float64, "rank": pl.Int64}
     return pl.DataFrame(rows, schema, orient="row")
@@ -86,7 +86,7 @@ def score_arms(
     the metric and variant. `metrics` come in the order of steps.
     """
     trials = compared.trials
-    own = trials.select(pl.lit(condition).alias("condition"), "arm", "seed", "state", value="objective")
+    objectives = trials.select(pl.lit(condition).alias("condition"), "arm", "seed", "state", value="objective")
     last = (
         metrics.filter((pl.col("name") == metric) & (pl.col("variant") == variant) & (pl.col("condition") != condition))
         .group_by("number", "condition", maintain_order=True)
@@ -99,7 +99,7 @@ def score_arms(
         .join(last, on=["number", "condition"], how="left", maintain_order="left")
         .select("condition", "arm", "seed", "state", "value")
     )
-    return pl.concat([own, others])
+    return pl.concat([objectives, others])
 
 
 def confirmations(arms: pl.DataFrame, direction: Direction, within: Range = UNBOUNDED) -> pl.DataFrame:
@@ -111,15 +111,15 @@ def confirmations(arms: pl.DataFrame, direction: Direction, within: Range = UNBO
     chosen = rank_configurations(arms, direction).rename({"mean": "chosen"})
     rows: list[dict[str, Any]] = []
     fresh = arms.filter(pl.col("rank").is_not_null())
-    for (arm, rank), own in fresh.group_by("arm", "rank", maintain_order=True):
-        values = own["objective"].drop_nulls().to_numpy()
+    for (arm, rank), trials in fresh.group_by("arm", "rank", maintain_order=True):
+        values = trials["objective"].drop_nulls().to_numpy()
         low, high = np.clip(mean_interval(values), *within)
         mean = float(values.mean()) if len(values) else None
         rows.append({"arm": arm, "rank": rank, "trials": len(values), "mean": mean, "low": low, "high": high})
     schema = {"arm": pl.String, "rank": pl.Int64, "trials": pl.Int64}
     schema |= dict.fromkeys(("mean", "low", "high"), pl.Float64)
-    found = pl.DataFrame(rows, schema).with_columns(pl.selectors.float().fill_nan(None))
-    return found.join(chosen, on=["arm", "rank"], how="left", maintain_order="left").select(
+    scores = pl.DataFrame(rows, schema).with_columns(pl.selectors.float().fill_nan(None))
+    return scores.join(chosen, on=["arm", "rank"], how="left", maintain_order="left").select(
         "arm", "rank", "chosen", "trials", "mean", "low", "high"
     )
 
@@ -132,22 +132,22 @@ def best_of_k(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
     """
     sign = sign_of(direction)
     tried = arms.filter(pl.col("rank").is_null())
-    found: list[pl.DataFrame] = []
-    for (arm,), own in tried.group_by("arm", maintain_order=True):
-        ended = own.group_by("configuration").agg(
+    curves: list[pl.DataFrame] = []
+    for (arm,), trials in tried.group_by("arm", maintain_order=True):
+        ended = trials.group_by("configuration").agg(
             open=pl.col("state").is_in(["queued", "running"]).any(),
             mean=pl.when(pl.col("objective").null_count() == 0).then(pl.col("objective").mean()),
         )
         costs = ended.filter(~pl.col("open"))["mean"] * sign
         best = expected_best(costs.fill_null(float("inf")).to_numpy())
         values = pl.Series(sign * best, dtype=pl.Float64)
-        found.append(
+        curves.append(
             pl.DataFrame({"arm": arm, "tries": range(1, len(best) + 1), "value": values}).filter(
                 pl.col("value").is_finite()
             )
         )
     schema = {"arm": pl.String, "tries": pl.Int64, "value": pl.Float64}
-    return pl.concat(found) if found else pl.DataFrame(schema=schema)
+    return pl.concat(curves) if curves else pl.DataFrame(schema=schema)
 
 
 def learning_curves(
@@ -158,10 +158,10 @@ def learning_curves(
     Statistics are over the seeds of an arm that have not diverged by then, of which there are
     `trials`; low and high are Student's 95 % interval, within the metric's range.
     """
-    own = metrics.filter(
+    validations = metrics.filter(
         (pl.col("name") == metric) & (pl.col("variant") == variant) & (pl.col("condition") == condition)
     )
-    known = own.join(compared.trials.select("number", "arm"), on="number").filter(pl.col("value").is_finite())
+    known = validations.join(compared.trials.select("number", "arm"), on="number").filter(pl.col("value").is_finite())
     rows: list[dict[str, Any]] = []
     for (arm, step), at_step in known.group_by("arm", "step", maintain_order=True):
         values = at_step["value"].to_numpy()

@@ -36,9 +36,9 @@ def probability_of_improvement(costs: Scores, baseline: Scores) -> float:
     infinite: a run that diverged is worse than any that did not.
     """
     shares: list[float] = []
-    for own, other in zip(costs, baseline, strict=True):
-        if len(own) and len(other):
-            less, equal = own[:, None] < other, own[:, None] == other
+    for runs, other in zip(costs, baseline, strict=True):
+        if len(runs) and len(other):
+            less, equal = runs[:, None] < other, runs[:, None] == other
             shares.append(float(np.mean(less + 0.5 * equal)))
     return float(np.mean(shares)) if shares else nan
 

@@ -21,13 +21,13 @@ def expected_best(costs: Numbers, counts: Sequence[int] | None = None) -> Number
     mean. Source: Tang et al. 2020, "Showing Your Work Doesn't Always Work", equation 5.
     """
     ordered, n = np.sort(costs), len(costs)
-    found: list[float] = []
+    means: list[float] = []
     rank = np.arange(1, n + 1)
     for k in range(1, n + 1) if counts is None else counts:
         taken = rank <= n - k + 1
         share = np.exp(_log_choose(n - rank[taken], k - 1) - _log_choose(n, k))
-        found.append(float(share @ ordered[taken]))
-    return np.array(found)
+        means.append(float(share @ ordered[taken]))
+    return np.array(means)
 
 
 def mark_best_tenth(costs: Numbers) -> NDArray[np.bool_]:

@@ -18,15 +18,15 @@ def adjust_p(p: Numbers, correction: Correction = "holm") -> Numbers:
     Sources: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure"; Benjamini and
     Hochberg 1995, "Controlling the False Discovery Rate".
     """
-    found = np.full(len(p), np.nan)
+    q = np.full(len(p), np.nan)
     known = np.flatnonzero(~np.isnan(p))
     if correction == "bh":
         from scipy import stats  # 45 MB that most reports do not need
 
         adjusted: Any = stats.false_discovery_control(p[known])
-        found[known] = adjusted
-        return found
+        q[known] = adjusted
+        return q
     order = known[np.argsort(p[known], kind="stable")]
     factors = np.arange(len(order), 0, -1)
-    found[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * factors))
-    return found
+    q[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * factors))
+    return q

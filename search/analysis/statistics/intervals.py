@@ -81,7 +81,7 @@ class Bootstrap(Interval):
     seed: int = 0
 
     def bounds(self, cells: pl.DataFrame) -> tuple[Numbers, Numbers]:
-        found = np.full((2, cells.height), np.nan)
+        ends = np.full((2, cells.height), np.nan)
         pairs = cells["pairs"].to_numpy()
         for count in np.unique(pairs[pairs >= self.FEWEST]).tolist():
             rows = np.flatnonzero(pairs == count)
@@ -92,11 +92,11 @@ class Bootstrap(Interval):
             random = np.random.default_rng([self.seed, count])
             drawn = random.multinomial(count, np.full(count, 1 / count), self.resamples)
             # A product for each cell: one of all cells would round by how many there are.
-            means = np.stack([drawn @ own / count for own in changes], axis=1)  # [resamples, cells]
+            means = np.stack([drawn @ cell / count for cell in changes], axis=1)  # [resamples, cells]
             reach: Any = sqrt(count / (count - 1)) * stdtrit(count - 1, (1 + self.confidence) / 2)
             level = float(ndtr(reach))
-            found[:, rows] = np.quantile(means, (1 - level, level), axis=0)
-        return found[0], found[1]
+            ends[:, rows] = np.quantile(means, (1 - level, level), axis=0)
+        return ends[0], ends[1]
 
     def describe(self) -> str:
         kind = f"{100 * self.confidence:g} % bootstrap intervals over pairs"
@@ -110,8 +110,8 @@ def student_quantile(count: pl.Expr, confidence: float = 0.95) -> pl.Expr:
     """
 
     def quantile(counts: pl.Series) -> pl.Series:
-        found: Any = stdtrit(counts.cast(pl.Float64).to_numpy() - 1, (1 + confidence) / 2)
-        return pl.Series(found, dtype=pl.Float64)
+        quantiles: Any = stdtrit(counts.cast(pl.Float64).to_numpy() - 1, (1 + confidence) / 2)
+        return pl.Series(quantiles, dtype=pl.Float64)
 
     return count.map_batches(quantile, return_dtype=pl.Float64, is_elementwise=True)
 

@@ -95,11 +95,11 @@ def summarize_differences(differences: Numbers, confidence: float = 0.95) -> Pai
 
 def decisive_p(cells: pl.DataFrame) -> Numbers:
     """Return PairedDifference.decisive_p of each row's list `changes`; NaN for too few."""
-    found = np.full(cells.height, nan)
+    p = np.full(cells.height, nan)
     for row, changes in enumerate(cells["changes"]):
         if len(changes) >= FEWEST_OF_VERDICT:
-            found[row] = summarize_differences(changes.to_numpy()).decisive_p
-    return found
+            p[row] = summarize_differences(changes.to_numpy()).decisive_p
+    return p
 
 
 def block_p(values: Numbers, arm: int) -> float:

@@ -78,5 +78,5 @@ def _invert(free: tuple[int, int], count: int, ratio: float, tail: float) -> flo
 
     if excess(0.0) <= 0:
         return 0.0
-    found: Any = brentq(excess, 0.0, _MOST, xtol=1e-3) if excess(_MOST) < 0 else 1.0
-    return float(found)
+    root: Any = brentq(excess, 0.0, _MOST, xtol=1e-3) if excess(_MOST) < 0 else 1.0
+    return float(root)

@@ -22,12 +22,12 @@ def compare_powers(scores: pl.DataFrame, plain: pl.DataFrame, name: str, conditi
     its interval given raw's mean, null for fewer than five trials. All intervals of a grid hold
     together in 95 of 100 studies (Bonferroni), as the best of them is read.
     """
-    own = (pl.col("name") == name) & (pl.col("condition") == condition)
-    plain_raw = plain.filter(own, pl.col("variant") == RAW)
+    is_asked = (pl.col("name") == name) & (pl.col("condition") == condition)
+    plain_raw = plain.filter(is_asked, pl.col("variant") == RAW)
     raw = plain_raw.select("number", raw=pl.col("sign") * pl.col("last"))
     value, before = pl.col("value").mean(), pl.col("raw").mean()
     off = pl.when(before != 0).then(before.abs())
-    known = split_powers(scores).filter(own)
+    known = split_powers(scores).filter(is_asked)
     confidence = 1 - 0.05 / max(known.select("kappa", "eta").n_unique(), 1)
     return (
         known.select("number", "kappa", "eta", value=pl.col("sign") * pl.col("last"))
@@ -48,12 +48,12 @@ def compare_powers(scores: pl.DataFrame, plain: pl.DataFrame, name: str, conditi
 
 def split_powers(scores: pl.DataFrame) -> pl.DataFrame:
     """Return scores of a grid with kappa and eta as columns, and a condition without them."""
-    found = pl.col("found").struct
+    groups = pl.col("found").struct
     return (
         scores.with_columns(found=pl.col("condition").str.extract_groups(CONDITIONS))
         .with_columns(
-            found.field("rest").fill_null("").alias("condition"),
-            *(found.field(name).cast(pl.Float64) for name in ("kappa", "eta")),
+            groups.field("rest").fill_null("").alias("condition"),
+            *(groups.field(name).cast(pl.Float64) for name in ("kappa", "eta")),
         )
         .drop("found")
     )

@@ -19,8 +19,8 @@ def summarise_best(objectives: Mapping[str, pl.DataFrame], *, maximize: bool) ->
     effect measures", of symmetric margins).
     """
     sign = -1 if maximize else 1
-    found: list[pl.DataFrame] = []
-    for place, (name, frame) in enumerate(objectives.items()):
+    parts: list[pl.DataFrame] = []
+    for index, (name, frame) in enumerate(objectives.items()):
         known = frame.drop_nulls("objective")
         scores = known.select(
             "number",
@@ -29,11 +29,11 @@ def summarise_best(objectives: Mapping[str, pl.DataFrame], *, maximize: bool) ->
             variant=pl.lit(RAW),
             sign=pl.lit(sign, pl.Int32()),
         )
-        own = top_k_statistics(scores, ["study"])
-        own = own.select("portion", "study", "trials", "counted", "value", "margin")
-        found.append(own.with_columns(place=pl.lit(place)))
-    first = found[0].select("portion", first="value", first_margin="margin")
-    joined = pl.concat(found).join(first, on="portion", how="left").sort("portion", "place")
+        statistics = top_k_statistics(scores, ["study"])
+        statistics = statistics.select("portion", "study", "trials", "counted", "value", "margin")
+        parts.append(statistics.with_columns(place=pl.lit(index)))
+    first = parts[0].select("portion", first="value", first_margin="margin")
+    joined = pl.concat(parts).join(first, on="portion", how="left").sort("portion", "place")
     is_other, margins = pl.col("place") > 0, (pl.col("margin"), pl.col("first_margin"))
     return joined.with_columns(
         difference=pl.when(is_other).then(pl.col("value") - pl.col("first")),

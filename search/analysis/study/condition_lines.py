@@ -24,13 +24,13 @@ def sweep_conditions(conditions: Iterable[str]) -> pl.DataFrame:
     rows: list[tuple[str, str, float, str]] = []
     for condition in conditions:
         parts = condition.split(" ")
-        for place, part in enumerate(parts):
-            if found := NUMBER.fullmatch(part):
-                rest = " ".join(parts[:place] + parts[place + 1 :])
-                rows.append((condition, found[1], float(found[2]), rest))
+        for index, part in enumerate(parts):
+            if match := NUMBER.fullmatch(part):
+                rest = " ".join(parts[:index] + parts[index + 1 :])
+                rows.append((condition, match[1], float(match[2]), rest))
     schema = {"condition": pl.String, "across": pl.String, "x": pl.Float64, "rest": pl.String}
-    found = pl.DataFrame(rows, schema=schema, orient="row")
-    return found.filter(pl.col("x").n_unique().over(LINE) >= FEWEST)
+    numbers = pl.DataFrame(rows, schema=schema, orient="row")
+    return numbers.filter(pl.col("x").n_unique().over(LINE) >= FEWEST)
 
 
 def trace_lines(
@@ -62,11 +62,11 @@ def order_lines(lines: pl.DataFrame, condition: str) -> pl.DataFrame:
     """Return the lines by LINE: those that go through `condition` first, then the longest."""
     asked = set(condition.split(" "))
 
-    def place(own: pl.DataFrame) -> tuple[bool, int, str, str]:
-        across, rest = own["across"][0], own["rest"][0]
+    def sort_key(line: pl.DataFrame) -> tuple[bool, int, str, str]:
+        across, rest = line["across"][0], line["rest"][0]
         is_asked = any(part.startswith(f"{across}=") for part in asked)
         through = set(rest.split(" ")) - {""} <= asked and is_asked
-        return not through, -own["x"].n_unique(), across, rest
+        return not through, -line["x"].n_unique(), across, rest
 
     parts = lines.partition_by(LINE, maintain_order=True)
-    return pl.concat(sorted(parts, key=place)) if parts else lines
+    return pl.concat(sorted(parts, key=sort_key)) if parts else lines

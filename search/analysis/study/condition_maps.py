@@ -17,9 +17,9 @@ def map_conditions(scores: pl.DataFrame, panels: pl.DataFrame) -> pl.DataFrame:
     `scores`, of one metric, has number, condition, variant, sign and `last`, a cost, sign * metric;
     `panels` has number and panel, a text.
     """
-    own = scores.filter(pl.col("variant") == RAW)
-    found = pl.col("condition").str.extract_groups(TWO_NUMBERS)
-    cells = own.with_columns(found=found).unnest("found").drop_nulls(["x", "y"])
+    raw = scores.filter(pl.col("variant") == RAW)
+    groups = pl.col("condition").str.extract_groups(TWO_NUMBERS)
+    cells = raw.with_columns(found=groups).unnest("found").drop_nulls(["x", "y"])
     keys = ["across", "up", "panel", "x", "y"]
     means = (
         cells.join(panels, on="number")

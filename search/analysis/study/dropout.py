@@ -60,7 +60,7 @@ def average_dropout(
 def _rates(scored: pl.DataFrame, cell: Sequence[str], paths: Sequence[str]) -> pl.DataFrame:
     """Return means over the portions of each cell, of the trials that have the rate."""
     cells = [*cell, "variant"]
-    found = [pl.DataFrame(schema={name: pl.Int64() for name in cell} | _RATES)]
+    parts = [pl.DataFrame(schema={name: pl.Int64() for name in cell} | _RATES)]
     variants: list[str] = scored["variant"].unique().to_list() if paths else []
     # One after the other, as the portions: together they would be several times the trials.
     for variant in variants:
@@ -77,8 +77,8 @@ def _rates(scored: pl.DataFrame, cell: Sequence[str], paths: Sequence[str]) -> p
                 .select(*cell, *_RATES)
                 .with_columns(pl.col("variant").cast(pl.String))
             )
-            found.append(means.collect())
-    return pl.concat(found).drop_nulls("rate").sort(*cell, "dropout", "variant", "portion")
+            parts.append(means.collect())
+    return pl.concat(parts).drop_nulls("rate").sort(*cell, "dropout", "variant", "portion")
 
 
 _RATES: dict[str, pl.DataType | type[pl.DataType]] = {

@@ -21,12 +21,12 @@ def averages_by_gap(grid: pl.DataFrame, plain: pl.DataFrame, gaps: pl.DataFrame)
     value = pl.col("sign") * pl.col("last")
     raw = plain.filter(pl.col("variant") == RAW).select("number", value=value, kind=pl.lit(RAW))
     pairs = split_powers(grid).drop_nulls("eta").sort("number", "last")
-    found = [raw]
+    parts = [raw]
     for kind, count in AVERAGES.items():
-        place = pl.int_range(pl.len()).over("number")
-        kept = pairs if count is None else pairs.filter(place < count)
+        rank = pl.int_range(pl.len()).over("number")
+        kept = pairs if count is None else pairs.filter(rank < count)
         means = kept.group_by("number").agg(value=value.mean())
-        found.append(means.select("number", "value", kind=pl.lit(kind)))
-    joined = pl.concat([part.cast({"number": pl.Int64, "value": pl.Float64}) for part in found])
+        parts.append(means.select("number", "value", kind=pl.lit(kind)))
+    joined = pl.concat([part.cast({"number": pl.Int64, "value": pl.Float64}) for part in parts])
     joined = joined.join(gaps, on="number").select("number", "gap", "kind", "value")
     return joined.sort("gap", "number", maintain_order=True)

@@ -45,15 +45,15 @@ def list_groups(ended: pl.DataFrame) -> pl.DataFrame:
 
 def group_statistics(scores: Iterable[pl.DataFrame], groups: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
     """Return the top-k statistics of best validations in each group; `scores` come in parts."""
-    own = groups.select("group_number")
-    found = [
+    numbers = groups.select("group_number")
+    parts = [
         top_k_statistics(
-            some.join(own, on="group_number", how="semi").with_columns(cost="best"),
+            some.join(numbers, on="group_number", how="semi").with_columns(cost="best"),
             ["group_number", *METRIC],
         )
         for some in scores
     ]
-    return sort_statistics(pl.concat(found), order, "group_number")
+    return sort_statistics(pl.concat(parts), order, "group_number")
 
 
 def compare_within_groups(statistics: pl.DataFrame) -> pl.DataFrame:

@@ -48,8 +48,8 @@ class Reserved:
         """Return a condition without what is reserved of it."""
         if self.conditions is None:
             return condition
-        found = re.search(self.conditions, condition)
-        return (found[1] or "") if found else condition
+        match = re.search(self.conditions, condition)
+        return (match[1] or "") if match else condition
 
 
 def summarise(batches: Iterable[pl.DataFrame], ended: pl.DataFrame, metric: str, direction: str) -> Summaries:
@@ -76,7 +76,7 @@ def summarise(batches: Iterable[pl.DataFrame], ended: pl.DataFrame, metric: str,
             numbers = pl.col("number", "group_number").cast(number_type)
             chosen = part.select(numbers, "variant", **costs)
             parts.setdefault((name, condition, sign), []).append(chosen)
-    return {key: pl.concat(found) for key, found in parts.items()}
+    return {key: pl.concat(frames) for key, frames in parts.items()}
 
 
 def score(summaries: Summaries, text: pl.DataType = pl.String()) -> pl.DataFrame:
@@ -84,7 +84,7 @@ def score(summaries: Summaries, text: pl.DataType = pl.String()) -> pl.DataFrame
 
     `text` is the type of name, condition and variant: categories take a fourth of the memory.
     """
-    found = [
+    parts = [
         summary.select(
             pl.col("number", "group_number").cast(pl.Int64),
             pl.lit(name, text).alias("name"),
@@ -97,7 +97,7 @@ def score(summaries: Summaries, text: pl.DataType = pl.String()) -> pl.DataFrame
         for (name, condition, sign), summary in summaries.items()
     ]
     empty = pl.DataFrame(schema={**_SCORES, **dict.fromkeys((*METRIC, "variant"), text)})
-    return pl.concat([empty, *found])
+    return pl.concat([empty, *parts])
 
 
 _SCORES = {
@@ -124,8 +124,8 @@ def list_metrics(summaries: Summaries) -> pl.DataFrame:
 
 def order_metrics(measured: pl.DataFrame, metric: str, condition: str) -> pl.DataFrame:
     """Return name, condition, variant, order: the objective's metric first, raw before others."""
-    own, same = pl.col("name") == metric, pl.col("condition") == condition
-    columns = ~(own & same), ~own, *METRIC, pl.col("variant") != RAW, "variant"
+    is_metric, same = pl.col("name") == metric, pl.col("condition") == condition
+    columns = ~(is_metric & same), ~is_metric, *METRIC, pl.col("variant") != RAW, "variant"
     return measured.sort(*columns).with_row_index("order")
 
 
@@ -137,12 +137,12 @@ def sort_statistics(frame: pl.DataFrame, order: pl.DataFrame, first: str) -> pl.
 
 def study_statistics(scores: Iterable[pl.DataFrame], order: pl.DataFrame) -> pl.DataFrame:
     """Return kept (`best` or `last`) and the top-k statistics; `scores` come in parts."""
-    found = [
+    parts = [
         top_k_statistics(some.with_columns(cost=which), METRIC).select(pl.lit(which).alias("kept"), pl.all())
         for some in scores
         for which in ("best", "last")
     ]
-    return sort_statistics(pl.concat(found), order, "kept")
+    return sort_statistics(pl.concat(parts), order, "kept")
 
 
 def distribution(scores: pl.DataFrame) -> pl.DataFrame:

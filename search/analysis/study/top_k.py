@@ -75,10 +75,10 @@ def top_k_statistics(scores: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     cells, cost, is_raw = [*keys, "variant"], pl.col("cost"), pl.col("variant") == RAW
     portions: list[pl.LazyFrame] = []
     for name, one_in in PORTIONS.items():
-        own = best_of(trials, name, one_in)
-        pulled = own.with_columns(pull=(cost.max().over(cells) - cost) / pl.col("counted"))
+        best = best_of(trials, name, one_in)
+        pulled = best.with_columns(pull=(cost.max().over(cells) - cost) / pl.col("counted"))
         raw_pulled = pulled.filter(is_raw).select("number", *keys, raw_pull="pull")
-        found = (
+        sums = (
             pulled.join(raw_pulled, on=["number", *keys], how="left")
             .group_by(cells)
             .agg(
@@ -89,8 +89,8 @@ def top_k_statistics(scores: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
                 both=(pl.col("pull") * pl.col("raw_pull")).sum(),
             )
         )
-        raw_found = found.filter(is_raw).select(*keys, raw="value", raw_lift="lift", raw_own="own")
-        compared = found.join(raw_found, on=list(keys), how="left").with_columns(**_intervals())
+        raw_found = sums.filter(is_raw).select(*keys, raw="value", raw_lift="lift", raw_own="own")
+        compared = sums.join(raw_found, on=list(keys), how="left").with_columns(**_intervals())
         portions.append(compared.drop("lift", "own", "both", "raw_lift", "raw_own"))
     return pl.concat(portions).collect()
 
@@ -99,16 +99,16 @@ def _intervals() -> Mapping[str, pl.Expr]:
     value, raw, counted = pl.col("value"), pl.col("raw"), pl.col("counted")
     lift, raw_lift, trials = pl.col("lift"), pl.col("raw_lift"), pl.col("trials")
     # Sums of products about the mean: variances and covariance of the means.
-    own = pl.col("own") - lift**2 / trials
+    squares = pl.col("own") - lift**2 / trials
     raw_own = pl.col("raw_own") - raw_lift**2 / trials
     both = pl.col("both") - lift * raw_lift / trials
     comparable, ratio = (pl.col("variant") != RAW) & (raw != 0), value / raw
-    variance = (own - 2 * ratio * both + ratio**2 * raw_own) / raw**2
+    variance = (squares - 2 * ratio * both + ratio**2 * raw_own) / raw**2
     has_margin = comparable & (counted >= FEWEST)
     reach = student_quantile(counted)
     of_edge = (2 * counted + 1) / (2 * counted - 2)
     return {
-        "margin": pl.when(counted >= FEWEST_BEST).then(reach * (of_edge * own.clip(0)).sqrt()),
+        "margin": pl.when(counted >= FEWEST_BEST).then(reach * (of_edge * squares.clip(0)).sqrt()),
         "change": pl.when(comparable).then((value - raw) / raw.abs()),
         "change_margin": pl.when(has_margin).then(reach * variance.clip(0).sqrt()),
     }

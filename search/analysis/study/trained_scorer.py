@@ -51,5 +51,5 @@ def compare_pairs(pairs: pl.DataFrame, keys: Sequence[str], against: str) -> pl.
     p = decisive_p(cells)
     columns = {"low": low, "high": high, "p": p, "q": adjust_p(p)}
     series = (pl.Series(name, values).fill_nan(None) for name, values in columns.items())
-    found = cells.with_columns(series)
-    return found.select(*keys, "pairs", against, "value", "mean", *columns)
+    rows = cells.with_columns(series)
+    return rows.select(*keys, "pairs", against, "value", "mean", *columns)

@@ -37,10 +37,10 @@ def group_by_value(values: pl.DataFrame) -> pl.DataFrame:
     is_ranged = has_ranges(known["value"])
     known = known.with_columns(key=assign_ranges(known["value"], RANGES) if is_ranged else known["value"])
     rows: list[dict[str, Any]] = []
-    for _, own in known.group_by("key", maintain_order=True):
-        results = own["objective"].to_numpy()
+    for _, trials in known.group_by("key", maintain_order=True):
+        results = trials["objective"].to_numpy()
         low, high = mean_interval(results)
-        first, last = own["value"].min(), own["value"].max()
+        first, last = trials["value"].min(), trials["value"].max()
         name = str(first)
         if first is None:
             name = "none"
@@ -48,7 +48,7 @@ def group_by_value(values: pl.DataFrame) -> pl.DataFrame:
             name = f"{first:.4g} to {last:.4g}"
         numbered = {"mean": float(results.mean()), "low": low, "high": high}
         ends = {"least": float(results.min()), "most": float(results.max())}
-        rows.append({"group": name, "first": first, "trials": own.height, **numbered, **ends})
+        rows.append({"group": name, "first": first, "trials": trials.height, **numbered, **ends})
     numbers = dict.fromkeys(("mean", "low", "high", "least", "most"), pl.Float64)
     schema = {"group": pl.String, "first": known["value"].dtype, "trials": pl.Int64, **numbers}
     frame = pl.DataFrame(rows, schema)

@@ -43,19 +43,19 @@ def best_sources(matrix: Matrix) -> pl.DataFrame:
     against each other one, with Holm's correction over all targets: BETTER than every other, WORSE
     than one, or UNDECIDED; null without own or other sources, or with fewer than four pairs.
     """
-    own, known = pl.col("source") == pl.col("target"), matrix.cells.drop_nulls("mean")
-    leading = known.sort(GAIN, own, descending=True, maintain_order=True)
+    is_own, known = pl.col("source") == pl.col("target"), matrix.cells.drop_nulls("mean")
+    leading = known.sort(GAIN, is_own, descending=True, maintain_order=True)
     leading = leading.group_by("target", maintain_order=True)
-    found = leading.agg(
+    rows = leading.agg(
         pl.col("unit", "mean", "low", "high").first(),
         leading=pl.col("source").first(),
         best=pl.when(pl.col("verdict").first() == BETTER).then(pl.col("source").first()),
-        own=pl.col("mean").filter(own).first(),
-        others=pl.col("mean").filter(~own).mean(),
+        own=pl.col("mean").filter(is_own).first(),
+        others=pl.col("mean").filter(~is_own).mean(),
     )
     ranks = pl.col("target").replace_strict(list(matrix.targets), range(len(matrix.targets)))
     columns = ("target", "unit", "best", "leading", "mean", "low", "high", "own", "others")
-    joined = found.join(_own_against_rest(matrix), on="target", how="left")
+    joined = rows.join(_own_against_rest(matrix), on="target", how="left")
     return joined.select(*columns, "own_against_rest").sort(ranks)
 
 
@@ -66,14 +66,14 @@ def _own_against_rest(matrix: Matrix) -> pl.DataFrame:
     known = matrix.pairs.drop_nulls("change").join(signs, on="target")
     # From the values, not from the changes: equal values are a tie, to the last digit.
     pairs = known.with_columns(gain=pl.col("sign") * pl.col("value"))
-    own = pairs.filter(pl.col("source") == pl.col("target")).select("target", "seed", own="gain")
-    others = pairs.filter(pl.col("source") != pl.col("target")).join(own, on=["target", "seed"])
+    diagonal = pairs.filter(pl.col("source") == pl.col("target")).select("target", "seed", own="gain")
+    others = pairs.filter(pl.col("source") != pl.col("target")).join(diagonal, on=["target", "seed"])
     rows: list[dict[str, str | float]] = []
     others = others.sort("target", "source", "seed")
     for (target, source), both in others.group_by("target", "source", maintain_order=True):
-        found = summarize_differences((both["own"] - both["gain"]).to_numpy())
-        p = found.decisive_p if found.pairs >= FEWEST_OF_VERDICT else nan
-        rows.append({"target": str(target), "source": str(source), "mean": found.mean, "p": p})
+        difference = summarize_differences((both["own"] - both["gain"]).to_numpy())
+        p = difference.decisive_p if difference.pairs >= FEWEST_OF_VERDICT else nan
+        rows.append({"target": str(target), "source": str(source), "mean": difference.mean, "p": p})
     schema = {"target": pl.String, "source": pl.String, "mean": pl.Float64, "p": pl.Float64}
     tested = pl.DataFrame(rows, schema=schema)
     sure = pl.Series(adjust_p(tested["p"].to_numpy())) < SURE
@@ -105,8 +105,8 @@ def generality(matrix: Matrix) -> pl.DataFrame:
     known = matrix.cells.drop_nulls("mean")
     middle_rows = pl.DataFrame(
         [
-            {"source": source, "unit": unit, **_describe_row(matrix, own)}
-            for (source, unit), own in known.group_by("source", "unit", maintain_order=True)
+            {"source": source, "unit": unit, **_describe_row(matrix, cells)}
+            for (source, unit), cells in known.group_by("source", "unit", maintain_order=True)
         ],
         schema=_MIDDLES,
     )
@@ -136,11 +136,11 @@ def _describe_row(matrix: Matrix, cells: pl.DataFrame) -> dict[str, float | None
     changes: list[Numbers] = []
     costs: list[Numbers] = []
     baseline: list[Numbers] = []
-    for _, own in joined.group_by("target", maintain_order=True):
-        sign = sign_of(own["direction"][0])
-        changes.append(own["change"].to_numpy())
-        costs.append(sign * own["value"].to_numpy())
-        baseline.append(sign * own["against"].to_numpy())
+    for _, pairs in joined.group_by("target", maintain_order=True):
+        sign = sign_of(pairs["direction"][0])
+        changes.append(pairs["change"].to_numpy())
+        costs.append(sign * pairs["value"].to_numpy())
+        baseline.append(sign * pairs["against"].to_numpy())
     low, high = None, None
     if len(changes) >= FEWEST_TASKS and min(map(len, changes)) >= FEWEST_RUNS:
         low, high = interquartile_interval(changes)
@@ -162,7 +162,7 @@ def similarity(matrix: Matrix, axis: Axis = "source") -> pl.DataFrame:
     along = "target" if axis == "source" else "source"
     cells = matrix.cells.drop_nulls("mean").select(axis, along, GAIN)
     r = pl.corr("gain", "gain_other")
-    found = (
+    correlations = (
         cells.join(cells, on=along, suffix="_other")
         .group_by(pl.col(axis).alias("one"), pl.col(f"{axis}_other").alias("other"))
         .agg(r=r, shared=pl.len().cast(pl.Int64))
@@ -171,7 +171,7 @@ def similarity(matrix: Matrix, axis: Axis = "source") -> pl.DataFrame:
     names = pl.DataFrame({"one": matrix.sources if axis == "source" else matrix.targets})
     every = names.join(names.rename({"one": "other"}), how="cross", maintain_order="left_right")
     return (
-        every.join(found, on=["one", "other"], how="left", maintain_order="left")
+        every.join(correlations, on=["one", "other"], how="left", maintain_order="left")
         .with_columns(r=pl.when(enough).then("r"), shared=pl.col("shared").fill_null(0))
         .with_columns(**interval_of_correlation(pl.col("r"), pl.col("shared")))
         .select("one", "other", "r", "low", "high", "shared")

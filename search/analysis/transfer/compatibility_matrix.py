@@ -105,7 +105,7 @@ def _targets(results: pl.DataFrame) -> pl.DataFrame:
     """Return target, direction, unit; raises TransferError for a target of two directions."""
     value, direction = pl.col("value").filter(pl.col("value").is_finite()), pl.col("direction")
     share = (pl.col("least") >= 0) & (pl.col("most") <= 1)
-    found = (
+    targets = (
         results.lazy()
         .group_by("target", "direction")
         .agg(least=value.min(), most=value.max())
@@ -118,21 +118,21 @@ def _targets(results: pl.DataFrame) -> pl.DataFrame:
         .sort("target")
         .collect()
     )
-    both = found.filter(pl.col("target").is_duplicated())["target"]
+    both = targets.filter(pl.col("target").is_duplicated())["target"]
     if len(both):
         raise TransferError(f"results on {both[0]!r} are both minimised and maximised; a target has one direction")
-    return found
+    return targets
 
 
 def _check_sources(scores: pl.DataFrame, baseline: str) -> list[str]:
     """Return the sources but the baseline, by name."""
-    found: list[str] = scores["source"].unique().sort().to_list()
-    if baseline not in found:
-        choices = ", ".join(found) or "none"
+    sources: list[str] = scores["source"].unique().sort().to_list()
+    if baseline not in sources:
+        choices = ", ".join(sources) or "none"
         raise TransferError(f"no result has the source {baseline!r}, the baseline; the sources are {choices}")
-    if len(found) == 1:
+    if len(sources) == 1:
         raise TransferError(f"all results have the source {baseline!r}, the baseline; there is nothing to compare")
-    return [source for source in found if source != baseline]
+    return [source for source in sources if source != baseline]
 
 
 def _pair(scores: pl.DataFrame, targets: pl.DataFrame, baseline: str) -> pl.DataFrame:
@@ -189,8 +189,8 @@ def _add_intervals(cells: pl.DataFrame, interval: Interval) -> pl.DataFrame:
     columns = {"low": low, "high": high, "p": p, "q": adjust_p(p, "bh")}
     series = (pl.Series(name, values).fill_nan(None) for name, values in columns.items())
     tested = known.with_columns(series)
-    found = pl.concat([tested, cells.filter(pl.col("pairs") == 0)], how="diagonal")
-    return found.select(*_CELL, "mean", "low", "high", "pairs", "dropped", "p", "q")
+    rows = pl.concat([tested, cells.filter(pl.col("pairs") == 0)], how="diagonal")
+    return rows.select(*_CELL, "mean", "low", "high", "pairs", "dropped", "p", "q")
 
 
 def _in_order(cells: pl.DataFrame, sources: Sequence[str], targets: Sequence[str]) -> pl.DataFrame:

@@ -53,7 +53,7 @@ def results(
     directions = pl.lit(direction)
     if not isinstance(direction, str):
         directions = targets.replace_strict(direction, default=None)
-    found = trials.select(
+    rows = trials.select(
         "number",
         source=sources,
         target=targets,
@@ -61,13 +61,13 @@ def results(
         value="objective",
         direction=directions,
     )
-    return found.drop_nulls(["source", "target", "seed"])
+    return rows.drop_nulls(["source", "target", "seed"])
 
 
 def _at(trials: pl.DataFrame, path: str) -> pl.Series:
     """Return each trial's value at a path, as text; raises TransferError if no trial has it."""
-    found = _looked_up(trials, path) if _PATH.fullmatch(path) else None
-    if found is None or found.null_count() == len(found):
+    texts = _looked_up(trials, path) if _PATH.fullmatch(path) else None
+    if texts is None or texts.null_count() == len(texts):
         known: dict[str, set[str]] = {"group_number": set(map(str, trials["group_number"].unique()))}
         for params, config in trials.head(_LOOKED_AT).select("params", "config").iter_rows():
             values = {**dict(list_leaves(json.loads(config))), **json.loads(params)}
@@ -76,7 +76,7 @@ def _at(trials: pl.DataFrame, path: str) -> pl.Series:
         differing = sorted(name for name, values in known.items() if len(values) > 1)
         choices = ", ".join(differing) or "nothing"
         raise TransferError(f"no trial has {path!r}; what differs between trials is {choices}")
-    return found
+    return texts
 
 
 def _looked_up(trials: pl.DataFrame, path: str) -> pl.Series:

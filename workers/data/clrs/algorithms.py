@@ -197,14 +197,14 @@ class MaximumSubarray(Keyed):
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         total = best = example[..., :1]
         start = first = last = torch.zeros_like(total)
-        for place in range(1, example.shape[-1]):
-            key = example[..., place : place + 1]
+        for index in range(1, example.shape[-1]):
+            key = example[..., index : index + 1]
             goes_on = total >= 0
             total = torch.where(goes_on, total + key, key)
-            start = torch.where(goes_on, start, place)
-            better = (total > best) & (place < sizes)
+            start = torch.where(goes_on, start, index)
+            better = (total > best) & (index < sizes)
             best = torch.where(better, total, best)
-            first, last = torch.where(better, start, first), torch.where(better, place, last)
+            first, last = torch.where(better, start, first), torch.where(better, index, last)
         given = write_fields({"key": thousandths(example)}, sizes)
         answer = write([places(first).flatten(-2), ", ", places(last).flatten(-2)], sizes)
         return Parts(given=given, answer=answer)

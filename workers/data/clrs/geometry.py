@@ -89,19 +89,19 @@ def _intersect(ends: Tensor) -> Tensor:
     """Return True where segments 0 to 1 and 2 to 3 of ends [..., 8], four x and four y, meet."""
     x, y = ends.unflatten(-1, (2, ENDS)).unbind(-2)
 
-    def side(one: int, other: int, point: int) -> Tensor:
+    def side(start: int, end: int, point: int) -> Tensor:
         """Return the sign of the turn from one through another to a point."""
-        across = (x[..., other] - x[..., one]) * (y[..., point] - y[..., one])
-        return (across - (y[..., other] - y[..., one]) * (x[..., point] - x[..., one])).sign()
+        across = (x[..., end] - x[..., start]) * (y[..., point] - y[..., start])
+        return (across - (y[..., end] - y[..., start]) * (x[..., point] - x[..., start])).sign()
 
-    def holds(one: int, other: int, point: int) -> Tensor:
+    def holds(start: int, end: int, point: int) -> Tensor:
         """Return True where a point is on a segment."""
         between = [
-            (torch.minimum(v[..., one], v[..., other]) <= v[..., point])
-            & (v[..., point] <= torch.maximum(v[..., one], v[..., other]))
+            (torch.minimum(v[..., start], v[..., end]) <= v[..., point])
+            & (v[..., point] <= torch.maximum(v[..., start], v[..., end]))
             for v in (x, y)
         ]
-        return (side(one, other, point) == 0) & between[0] & between[1]
+        return (side(start, end, point) == 0) & between[0] & between[1]
 
     crossing = (side(2, 3, 0) * side(2, 3, 1) < 0) & (side(0, 1, 2) * side(0, 1, 3) < 0)
     return crossing | holds(2, 3, 0) | holds(2, 3, 1) | holds(0, 1, 2) | holds(0, 1, 3)

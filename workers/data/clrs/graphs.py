@@ -133,8 +133,8 @@ class Bridges(OverGraph):
     def answer(self, weights: Tensor, source: Tensor, sizes: Tensor) -> Tensor:
         index = torch.arange(weights.shape[-1], device=weights.device)
         linked = weights > 0
-        found = bridges(linked, sizes).long() - (~linked & (index != index[:, None])).long()
-        return write_matrix(places(found), sizes)
+        marks = bridges(linked, sizes).long() - (~linked & (index != index[:, None])).long()
+        return write_matrix(places(marks), sizes)
 
     def longest_answer(self, size: int) -> str:
         return matrix_text(["0" if row == column else "-1" for column in range(size)] for row in range(size))

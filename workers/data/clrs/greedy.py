@@ -27,9 +27,9 @@ class ActivitySelector(Algorithm):
 
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         times = within(below(fractions, THOUSAND), 2 * sizes, 0)  # start, end, start, end, ...
-        one, others = times[..., :1], times[..., 2:].unflatten(-1, (-1, 2)).sort(-1).values.flatten(-2)
+        time, others = times[..., :1], times[..., 2:].unflatten(-1, (-1, 2)).sort(-1).values.flatten(-2)
         total = draw_in_split(fractions[..., 1], torch.cat([sizes, others], -1), THOUSAND, split)
-        pair = torch.cat([one, (total[..., None] - one) % THOUSAND], -1).sort(-1).values
+        pair = torch.cat([time, (total[..., None] - time) % THOUSAND], -1).sort(-1).values
         return torch.cat([pair, others], -1)
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
@@ -37,10 +37,10 @@ class ActivitySelector(Algorithm):
         taken, free = torch.zeros_like(start, dtype=torch.bool), torch.zeros_like(sizes)
         order = within(end, sizes, THOUSAND).sort(stable=True, dim=-1).indices
         for rank in range(order.shape[-1]):
-            one = order[..., rank : rank + 1]
-            takes = (start.gather(-1, one) >= free) & (rank < sizes)
-            taken = taken.scatter(-1, one, takes)
-            free = torch.where(takes, end.gather(-1, one), free)
+            activity = order[..., rank : rank + 1]
+            takes = (start.gather(-1, activity) >= free) & (rank < sizes)
+            taken = taken.scatter(-1, activity, takes)
+            free = torch.where(takes, end.gather(-1, activity), free)
         given = write_fields({"s": thousandths(start), "f": thousandths(end)}, sizes)
         return Parts(given=given, answer=write_list(taken.long()[..., None], sizes))
 
@@ -78,9 +78,9 @@ class TaskScheduling(Algorithm):
         done, count = torch.zeros_like(penalty, dtype=torch.bool), torch.zeros_like(sizes)
         order = within(penalty, sizes, -1).sort(stable=True, dim=-1, descending=True).indices
         for rank in range(order.shape[-1]):
-            one = order[..., rank : rank + 1]
-            takes = (count < deadline.gather(-1, one)) & (rank < sizes)
-            done = done.scatter(-1, one, takes)
+            task = order[..., rank : rank + 1]
+            takes = (count < deadline.gather(-1, task)) & (rank < sizes)
+            done = done.scatter(-1, task, takes)
             count = count + takes
         given = write_fields({"d": places(deadline), "w": thousandths(penalty)}, sizes)
         return Parts(given=given, answer=write_list(done.long()[..., None], sizes))

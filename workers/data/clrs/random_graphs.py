@@ -74,9 +74,9 @@ class Undirected(RandomGraph):
         index = torch.arange(planes.shape[-1], device=planes.device)
         loop = index == index[:, None]
         likely = torch.where(loop, self.chance, self.chance**2)
-        one, other = planes[..., 1, :, :], planes[..., 2, :, :]
-        product = one.double() * torch.where(loop, one, other).double() / 2.0**64
-        weights = (THOUSAND * (product + 1e-3).sqrt()).long() if self.weighted else torch.ones_like(one)
+        first, second = planes[..., 1, :, :], planes[..., 2, :, :]
+        product = first.double() * torch.where(loop, first, second).double() / 2.0**64
+        weights = (THOUSAND * (product + 1e-3).sqrt()).long() if self.weighted else torch.ones_like(first)
         there = _mirror(planes[..., 0, :, :] < (likely * 2**32).long())
         return Links(there, torch.ones_like(there), _mirror(weights))
 
@@ -97,8 +97,8 @@ class Acyclic(RandomGraph):
     bits = FIRST_PAIRS
 
     def links(self, planes: Tensor, sizes: Tensor) -> Links:
-        place = _order(planes)
-        later = place[..., :, None] < place[..., None, :]
+        order = _order(planes)
+        later = order[..., :, None] < order[..., None, :]
         weights = 1 + below(planes[..., 1, :, :], THOUSAND - 1 if self.weighted else 1)
         return Links(_mirror(planes[..., 0, :, :] < 1 << 31), later, weights)
 
@@ -111,13 +111,13 @@ class Communities(RandomGraph):
     """
 
     def links(self, planes: Tensor, sizes: Tensor) -> Links:
-        place = _order(planes)
-        inside = torch.arange(place.shape[-1], device=place.device) < sizes
-        rank = ((place[..., None, :] < place[..., :, None]) & inside[..., None, :]).sum(-1)
+        order = _order(planes)
+        inside = torch.arange(order.shape[-1], device=order.device) < sizes
+        rank = ((order[..., None, :] < order[..., :, None]) & inside[..., None, :]).sum(-1)
         part = (rank // (sizes // BITS)).clamp(max=BITS - 1)
-        own, later = part[..., :, None] == part[..., None, :], part[..., :, None] < part[..., None, :]
-        there = planes[..., 0, :, :] < torch.where(own, 1 << 31, (1 << 32) // 100)
-        return Links(there, own | later, torch.full_like(planes[..., 0, :, :], THOUSAND))
+        same, later = part[..., :, None] == part[..., None, :], part[..., :, None] < part[..., None, :]
+        there = planes[..., 0, :, :] < torch.where(same, 1 << 31, (1 << 32) // 100)
+        return Links(there, same | later, torch.full_like(planes[..., 0, :, :], THOUSAND))
 
 
 def _mirror(matrix: Tensor) -> Tensor:

@@ -48,13 +48,13 @@ def depth_first(linked: Tensor, sizes: Tensor, start: Tensor | None = None) -> D
 def breadth_first(linked: Tensor, source: Tensor) -> Tensor:
     """Return the first neighbour [..., n] that was reached before each node, or the node itself."""
     index = torch.arange(linked.shape[-1], device=linked.device)
-    reached, found = index == source, index.expand(linked.shape[:-1])
+    reached, parents = index == source, index.expand(linked.shape[:-1])
     for _ in range(linked.shape[-1] - 1):
         leads = linked & reached[..., None]  # [..., from, to]
         new = leads.any(-2) & ~reached
-        found = torch.where(new, leads.int().argmax(-2), found)
+        parents = torch.where(new, leads.int().argmax(-2), parents)
         reached = reached | new
-    return found
+    return parents
 
 
 def topological_order(linked: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:

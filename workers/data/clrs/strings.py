@@ -45,9 +45,9 @@ class StringMatching(Algorithm):
         pattern, text = _lengths(sizes)
         size = example.shape[-1]
         matches = torch.arange(size, device=example.device) <= text - pattern
-        for place in range(max(size // 5, 1)):
-            letter = example.gather(-1, (text + place).clamp(max=size - 1))
-            matches = matches & ((example.roll(-place, -1) == letter) | (place >= pattern))
+        for offset in range(max(size // 5, 1)):
+            letter = example.gather(-1, (text + offset).clamp(max=size - 1))
+            matches = matches & ((example.roll(-offset, -1) == letter) | (offset >= pattern))
         first = matches.int().argmax(-1, keepdim=True)
         return Parts(given=write_strings(example, text, sizes), answer=places(first).flatten(-2))
 

@@ -25,7 +25,7 @@ class _Record(list[States]):
 
     def states(self) -> States:
         """Return all of them as one."""
-        return States(torch.stack([one.keys for one in self], -2), torch.cat([one.made for one in self], -1))
+        return States(torch.stack([state.keys for state in self], -2), torch.cat([state.made for state in self], -1))
 
 
 def insertion_sort(keys: Tensor, sizes: Tensor) -> States:
@@ -41,11 +41,11 @@ def bubble_sort(keys: Tensor, sizes: Tensor) -> States:
     """Record the keys after each comparison of neighbours (problem 2-2), from the end downwards."""
     record = _Record()
     for start in range(keys.shape[-1] - 1):
-        for place in reversed(range(start + 1, keys.shape[-1])):
-            made = place < sizes
-            left, right = keys[..., place - 1], keys[..., place]
+        for index in reversed(range(start + 1, keys.shape[-1])):
+            made = index < sizes
+            left, right = keys[..., index - 1], keys[..., index]
             pair = torch.stack([torch.minimum(left, right), torch.maximum(left, right)], -1)
-            moved = torch.cat([keys[..., : place - 1], pair, keys[..., place + 1 :]], -1)
+            moved = torch.cat([keys[..., : index - 1], pair, keys[..., index + 1 :]], -1)
             keys = torch.where(made, moved, keys)
             record.append(States(keys, made))
     return record.states()
@@ -94,15 +94,15 @@ def quicksort(keys: Tensor, sizes: Tensor) -> States:
     two keys or more. CLRS-Text takes the first comparison, which moves nothing, for the initial
     state.
     """
-    record, place = _Record(), torch.arange(keys.shape[-1], device=keys.device)
-    settled = place >= sizes  # [L, N, n]
+    record, index = _Record(), torch.arange(keys.shape[-1], device=keys.device)
+    settled = index >= sizes  # [L, N, n]
     for _ in range(keys.shape[-1] - 1):
         longer = ~settled[..., :-1] & ~settled[..., 1:]
         made, first = longer.any(-1, keepdim=True), longer.int().argmax(-1, keepdim=True)
-        ends = settled & (place > first)
+        ends = settled & (index > first)
         last = torch.where(ends.any(-1, keepdim=True), ends.int().argmax(-1, keepdim=True), keys.shape[-1]) - 1
         keys, middle = _partition(keys, first, last.clamp(min=0), made, record)
-        settled = settled | (made & (place == middle))
+        settled = settled | (made & (index == middle))
     keys, made = record.states()
     return States(keys[..., 1:, :], made[..., 1:])
 
@@ -110,10 +110,10 @@ def quicksort(keys: Tensor, sizes: Tensor) -> States:
 def _partition(keys: Tensor, first: Tensor, last: Tensor, made: Tensor, record: _Record) -> tuple[Tensor, Tensor]:
     """Return the keys split around the last of `first` .. `last`, and its place then, [L, N, 1]."""
     pivot, middle = keys.gather(-1, last), first
-    for place in range(keys.shape[-1] - 1):
-        compared = made & (first <= place) & (place < last)
-        small = compared & (keys[..., place : place + 1] <= pivot)
-        keys = _swap(keys, middle, torch.full_like(middle, place), small)
+    for index in range(keys.shape[-1] - 1):
+        compared = made & (first <= index) & (index < last)
+        small = compared & (keys[..., index : index + 1] <= pivot)
+        keys = _swap(keys, middle, torch.full_like(middle, index), small)
         middle = middle + small
         record.append(States(keys, compared))
     keys = _swap(keys, middle, last, made)
@@ -121,8 +121,8 @@ def _partition(keys: Tensor, first: Tensor, last: Tensor, made: Tensor, record: 
     return keys, middle
 
 
-def _swap(keys: Tensor, one: Tensor, other: Tensor, where: Tensor) -> Tensor:
+def _swap(keys: Tensor, first: Tensor, second: Tensor, where: Tensor) -> Tensor:
     """Return the keys with those at two places [L, N, 1] exchanged where `where` is True."""
-    left, right = keys.gather(-1, one), keys.gather(-1, other)
-    keys = keys.scatter(-1, one, torch.where(where, right, left))
-    return keys.scatter(-1, other, torch.where(where, left, right))
+    left, right = keys.gather(-1, first), keys.gather(-1, second)
+    keys = keys.scatter(-1, first, torch.where(where, right, left))
+    return keys.scatter(-1, second, torch.where(where, left, right))

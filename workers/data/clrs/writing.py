@@ -86,7 +86,7 @@ def write_matrix(items: Tensor, count: Tensor) -> Tensor:
 def compact(text: Tensor) -> tuple[Tensor, Tensor]:
     """Return the text [..., w] without its blanks, then anything, and its length [..., 1]."""
     there = text != BLANK
-    place = there.cumsum(-1)
-    target = torch.where(there, place, 0)  # what is blank goes to column 0, which is cut off
+    count = there.cumsum(-1)
+    target = torch.where(there, count, 0)  # what is blank goes to column 0, which is cut off
     tokens = text.new_zeros(*text.shape[:-1], text.shape[-1] + 1).scatter(-1, target, text)
-    return tokens[..., 1:], place[..., -1:]
+    return tokens[..., 1:], count[..., -1:]

@@ -31,10 +31,10 @@ def without_python_comments(source: str) -> str:
     """
     lines = StringIO(source).readlines()  # of line ends alone, as the tokens count them
     try:
-        found = [*tokenize.generate_tokens(StringIO(source).readline)]
+        all_tokens = [*tokenize.generate_tokens(StringIO(source).readline)]
     except tokenize.TokenError as error:
         raise SyntaxError(str(error)) from error
-    tokens = [token for token in found if token.type != NL]
+    tokens = [token for token in all_tokens if token.type != NL]
     comments = (_Cut(token.start, token.end, "") for token in tokens if token.type == COMMENT)
     docstrings = _docstrings([token for token in tokens if token.type != COMMENT])
     for cut in sorted([*comments, *docstrings], reverse=True):
@@ -48,7 +48,7 @@ def without_python_comments(source: str) -> str:
 
 def without_java_comments(source: str) -> str:
     """Return the source without comments and lines that become empty; strings stay as they are."""
-    bare = _JAVA.sub(lambda found: found["kept"] or " ", source)
+    bare = _JAVA.sub(lambda match: match["kept"] or " ", source)
     return re.sub(r"[ \t]+$", "", re.sub(r"\n\s*\n", "\n", bare), flags=re.MULTILINE)
 
 

@@ -22,13 +22,13 @@ def pieces(documents: Sequence[str]) -> Iterator[str]:
 
 def parts(documents: Sequence[str]) -> Mapping[Split, Sequence[str]]:
     """Return the pieces of each part: one in 16 for validation, one for test, spread evenly."""
-    found: dict[Split, list[str]] = {split: [] for split in Split}
+    texts: dict[Split, list[str]] = {split: [] for split in Split}
     for number, piece in enumerate(pieces(documents)):
-        found[split_of(number)].append(piece)
-    return found
+        texts[split_of(number)].append(piece)
+    return texts
 
 
 def split_of(number: int) -> Split:
     """Return the part that the piece with this number, from 0 on, belongs to."""
-    place = number % SHARE
-    return {SHARE // 2: Split.VALIDATION, SHARE - 1: Split.TEST}.get(place, Split.TRAINING)
+    remainder = number % SHARE
+    return {SHARE // 2: Split.VALIDATION, SHARE - 1: Split.TEST}.get(remainder, Split.TRAINING)

@@ -73,7 +73,7 @@ class Tokens:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, dropped ones left out."""
         text = text.lower() if self.source.lower_case else text
-        return [self._places[one] for one in self.encoder.encode(text) if one in self._places]
+        return [self._places[token] for token in self.encoder.encode(text) if token in self._places]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens below v."""
@@ -114,7 +114,7 @@ class Tokens:
 
     @cached_property
     def _places(self) -> Mapping[int, int]:
-        return {token: place for place, token in enumerate(self.kept)}
+        return {token: index for index, token in enumerate(self.kept)}
 
 
 @cache
@@ -168,8 +168,8 @@ def _make(source: Source) -> Stored:
     encoder = source.tokenizer.encoder(learned)
     end = encoder.size
     raw = {
-        split: np.concatenate([np.array([*encoder.encode(piece), end], dtype=np.uint32) for piece in found])
-        for split, found in pieces.items()
+        split: np.concatenate([np.array([*encoder.encode(piece), end], dtype=np.uint32) for piece in texts])
+        for split, texts in pieces.items()
     }
     counts = np.bincount(raw[Split.TRAINING], minlength=end + 1)
     kept = np.flatnonzero(counts[:end] >= source.rare)
@@ -187,4 +187,4 @@ def _make(source: Source) -> Stored:
     }
     narrow = np.uint16 if len(known) <= 1 << 16 else np.uint32
     renumbered = (places[numbers] for numbers in raw.values())
-    return Stored(notes, [found[found >= 0].astype(narrow) for found in renumbered])
+    return Stored(notes, [part[part >= 0].astype(narrow) for part in renumbered])

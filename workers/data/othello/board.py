@@ -103,18 +103,18 @@ def after(position: Position, move: Tensor) -> Position:
 
 def legal_moves(own: Tensor, other: Tensor) -> Tensor:
     """Return the empty squares from which a straight line of `other` leads to a disc of `own`."""
-    found = torch.zeros_like(own)
+    squares = torch.zeros_like(own)
     for _, behind in _runs(own, other):
-        found |= behind
-    return found & ~(own | other)
+        squares |= behind
+    return squares & ~(own | other)
 
 
 def find_flips(own: Tensor, other: Tensor, move: Tensor) -> Tensor:
     """Return the discs of `other` that a move turns over."""
-    found = torch.zeros_like(own)
+    flips = torch.zeros_like(own)
     for run, behind in _runs(move, other):
-        found |= torch.where(behind & own != 0, run, 0)
-    return found
+        flips |= torch.where(behind & own != 0, run, 0)
+    return flips
 
 
 def _runs(sources: Tensor, discs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -125,12 +125,12 @@ def _runs(sources: Tensor, discs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     for distance, columns in _DIRECTIONS:
         for shift in (distance, -distance):
             through = discs & columns
-            found = through & _shift(sources, shift)
-            found |= through & _shift(found, shift)
+            run = through & _shift(sources, shift)
+            run |= through & _shift(run, shift)
             through = through & _shift(through, shift)
-            found |= through & _shift(found, 2 * shift)
-            found |= through & _shift(found, 2 * shift)
-            yield found, _shift(found, shift)
+            run |= through & _shift(run, 2 * shift)
+            run |= through & _shift(run, 2 * shift)
+            yield run, _shift(run, shift)
 
 
 def _shift(boards: Tensor, shift: int) -> Tensor:

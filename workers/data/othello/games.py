@@ -50,8 +50,8 @@ def _games(states: Tensor, places: range) -> Games:
         counter += GOLDEN
         tried = mix(states[pending] + counter)
         accepted[pending] = tried
-        place = hash_rows(play(tried, OPENING).tokens.long()) % SHARE
-        pending = pending[(place < places.start) | (place >= places.stop)]
+        remainder = hash_rows(play(tried, OPENING).tokens.long()) % SHARE
+        pending = pending[(remainder < places.start) | (remainder >= places.stop)]
     tokens, legal = play(accepted)
     return Games(tokens.to(device), legal.to(device))
 
@@ -64,12 +64,12 @@ def pool(games: int, device: torch.device) -> Tensor:
     changed, and kept in memory alone if it cannot be written.
     """
     path = cache_folder() / f"othello-{_SEED}-{games}.games"
-    found = read(path)
-    if found is None:
-        found = Stored({}, [_different_games(games).flatten().numpy()])
+    stored = read(path)
+    if stored is None:
+        stored = Stored({}, [_different_games(games).flatten().numpy()])
         with suppress(OSError):  # a home that cannot be written
-            write(path, found)
-    return torch.from_numpy(found.arrays[0]).view(games, MOVES).to(device)
+            write(path, stored)
+    return torch.from_numpy(stored.arrays[0]).view(games, MOVES).to(device)
 
 
 def _different_games(games: int) -> Tensor:

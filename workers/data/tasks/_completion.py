@@ -113,11 +113,11 @@ class Completion(SomeTokens):
         """Return `inputs`, `targets`, and `wanted`, True at targets of the output, [L, N, s]."""
         first, last = examples.input, examples.output.shape[-1] - 1
         start = examples.input_length + 1
-        place = torch.arange(length + 1, device=first.device)  # [T]
-        in_output = (place - start).expand(*first.shape[:-1], -1)
+        index = torch.arange(length + 1, device=first.device)  # [T]
+        in_output = (index - start).expand(*first.shape[:-1], -1)
         wanted = (in_output >= 0) & (in_output < examples.output_length)
         output = examples.output.gather(-1, in_output.clamp(0, last))
         before = torch.nn.functional.pad(first, (0, length + 1 - first.shape[-1]))
-        sequence = torch.where(wanted, output, torch.where(place < start - 1, before, self.padding))
-        sequence = torch.where(place == start - 1, examples.asking, sequence)
+        sequence = torch.where(wanted, output, torch.where(index < start - 1, before, self.padding))
+        sequence = torch.where(index == start - 1, examples.asking, sequence)
         return {"inputs": sequence[..., :-1], "targets": sequence[..., 1:], "wanted": wanted[..., 1:]}

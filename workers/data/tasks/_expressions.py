@@ -45,11 +45,11 @@ _CPU = torch.device("cpu")
 def forms(operations: int, device: torch.device = _CPU) -> Forms:
     """Return all forms of 1 .. `operations` operations, each of these numbers equally likely."""
     counts = range(1, operations + 1)
-    found = [(share / operations, tree) for count in counts for share, tree in _trees(count)]
-    drafts = [_Draft.of(tree, operations) for _, tree in found]
+    trees = [(share / operations, tree) for count in counts for share, tree in _trees(count)]
+    drafts = [_Draft.of(tree, operations) for _, tree in trees]
     longest = max(len(draft.text) for draft in drafts)
     padding = 2 * operations + 3
-    cumulated = [math.ceil(total * 2**32) for total in accumulate(share for share, _ in found)]
+    cumulated = [math.ceil(total * 2**32) for total in accumulate(share for share, _ in trees)]
     texts = [draft.text + [padding] * (longest - len(draft.text)) for draft in drafts]
     steps = [draft.steps + [(0, 0)] * (operations - len(draft.steps)) for draft in drafts]
     return Forms(
@@ -66,8 +66,8 @@ def _trees(operations: int) -> Iterator[tuple[Fraction, Tree]]:
     if operations == 0:
         yield Fraction(1), None
     for left in range(operations):
-        for one, other in product(_trees(left), _trees(operations - 1 - left)):
-            yield one[0] * other[0] / operations, (one[1], other[1])
+        for first, second in product(_trees(left), _trees(operations - 1 - left)):
+            yield first[0] * second[0] / operations, (first[1], second[1])
 
 
 @dataclass(kw_only=True)

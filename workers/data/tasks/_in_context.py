@@ -58,7 +58,7 @@ class InContext(VectorTask):
     @property
     def extremes(self) -> list[int]:
         places = range(1, self.deviants + 1)
-        return [self.deviant_step * place if self.deviant_step else 10**place for place in places]
+        return [self.deviant_step * number if self.deviant_step else 10**number for number in places]
 
     @abstractmethod
     def examples(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:

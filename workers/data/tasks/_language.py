@@ -89,8 +89,8 @@ class LanguageTask(TokenTask):
     def contents(self) -> Iterator[FilePath]:
         """Yield the tokens of a network's corpus; raises PluginError if the study has others."""
         if self.corpus.needs_network:
-            found = self.tokenised
-            yield note_content(f"{plugins.name_of(self.corpus)} {self.corpus} {found.content[:12]}", found.data)
+            tokens = self.tokenised
+            yield note_content(f"{plugins.name_of(self.corpus)} {self.corpus} {tokens.content[:12]}", tokens.data)
 
     @property
     def has_identities(self) -> bool:
@@ -128,12 +128,12 @@ class LanguageTask(TokenTask):
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         """Return the test part and each probe."""
-        found = {"test": self._held_out(Split.TEST, streams, batch)}
+        sets = {"test": self._held_out(Split.TEST, streams, batch)}
         for name, rows in self._probes.sets.items() if self.probes else ():
             here = {key: tensor.to(streams.state.device) for key, tensor in rows.items()}
-            lanes = {key: one.expand(streams.lanes, *one.shape) for key, one in here.items()}
-            found[f"probe={name}"] = lanes
-        return found
+            lanes = {key: tensor.expand(streams.lanes, *tensor.shape) for key, tensor in here.items()}
+            sets[f"probe={name}"] = lanes
+        return sets
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return `nll` and `accuracy`; of a probe `accuracy`, the share of pairs told right."""

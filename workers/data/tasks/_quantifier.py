@@ -64,7 +64,7 @@ class Quantifier(InContext):
     @final
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         longest = max(self.points, *self._lengths)
-        x, place = streams.normal(batch, longest + 1).split([longest, 1], -1)
+        x, position = streams.normal(batch, longest + 1).split([longest, 1], -1)
         sets: dict[str, Batch] = {}
         for length in self._lengths:
             first = x[..., :length]
@@ -72,11 +72,11 @@ class Quantifier(InContext):
             for sigma in range(1, self.test_sigma + 1, self.test_sigma_step):
                 wider = sequences(sigma * first, plain["targets"], plain["wanted"])
                 sets[f"length={length} sigma={sigma}"] = plain | {"inputs": wider["inputs"]}
-        place = (torch.special.ndtr(place) * self.points).floor()
+        position = (torch.special.ndtr(position) * self.points).floor()
         first, index = x[..., : self.points], torch.arange(self.points, device=x.device)
         for extreme in self.extremes:  # the number at the place is changed to +-extreme
-            deviant = torch.where(index == place, first.sign() * extreme, first)
-            sets[f"deviant={extreme}"] = sequences(deviant, self._answers(first), index >= place)
+            deviant = torch.where(index == position, first.sign() * extreme, first)
+            sets[f"deviant={extreme}"] = sequences(deviant, self._answers(first), index >= position)
         return sets
 
     @property

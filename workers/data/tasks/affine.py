@@ -73,8 +73,8 @@ class Affine(InContext):
         grid = 2 * streams.permutations(batch, self.points, self.points).double() / (self.points - 1) - 1
         for slope, reach in ((self.slope, self.reach), (1, self.slope * self.reach)):
             sets[f"slope={slope} reach={reach}"] = evaluation_set(reach * grid, slope * reach * grid)
-            for place in range(self.questions):
-                asked = round(reach * (2 * place / max(self.questions - 1, 1) - 1), 3) + 0.0  # -0.0 becomes 0.0
+            for question in range(self.questions):
+                asked = round(reach * (2 * question / max(self.questions - 1, 1) - 1), 3) + 0.0  # -0.0 becomes 0.0
                 there = torch.cat([x[..., :-1], torch.full_like(x[..., :1], asked)], -1)
                 sets[f"slope={slope} asked={asked:g}"] = evaluation_set(there, slope * there)
         return sets
@@ -95,14 +95,14 @@ class Affine(InContext):
         """
         counted = predictions(outputs)[:, 2:]
         targets = batch["targets"][:, 2:].to(outputs.dtype)
-        found = {
+        metrics = {
             "mse": (counted - targets).square().sum(-1) / self.points,
             "zero_mse": targets.square().sum(-1) / self.points,
             "least_squares_mse": batch["least_squares_mse"].to(outputs.dtype),
             "highest_output": counted.amax(-1),
             "lowest_output": counted.amin(-1),
         }
-        return found | {"answer": counted[:, -1]} if self.questions else found
+        return metrics | {"answer": counted[:, -1]} if self.questions else metrics
 
     def facts(self) -> Params:
         """Return `chance`, the expected `zero_mse`, of E[y^2] = `input_scale`^2 + 1."""

@@ -66,7 +66,7 @@ class ClrsText(Completion):
                 f"and at most task.farthest {self.farthest}"
             )
         if self.hints and not isinstance(self._algorithm, Traced):
-            choices = ", ".join(name for name, one in ALGORITHMS.items() if isinstance(one, Traced))
+            choices = ", ".join(name for name, algorithm in ALGORITHMS.items() if isinstance(algorithm, Traced))
             raise PluginError(f"task.hints: true, but {self.algorithm} has none; choose one of {choices}")
 
     @property

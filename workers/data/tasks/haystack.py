@@ -47,11 +47,11 @@ class Haystack(Completion):
         markers = below(markers, self.markers)
         question = markers.gather(-1, below(asked, count))
         values = below(values, self.markers) + self.markers
-        place = torch.arange(2 * self.pairs, device=drawn.device)
+        index = torch.arange(2 * self.pairs, device=drawn.device)
         body = torch.stack([markers, values], -1).flatten(-2)  # [L, N, 2 pairs]
-        others = torch.cat([question, body.masked_fill((place == 1) | (place >= 2 * count), 0)], -1)
+        others = torch.cat([question, body.masked_fill((index == 1) | (index >= 2 * count), 0)], -1)
         first = draw_in_split(drawn[..., 2 + self.pairs], others, self.markers, split) + self.markers
-        body = torch.where(place == 1, first[..., None], body)
+        body = torch.where(index == 1, first[..., None], body)
         answer = 2 * (markers == question).int().argmax(-1, keepdim=True) + 1
         return Examples(
             input=body,

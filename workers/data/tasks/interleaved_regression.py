@@ -45,7 +45,7 @@ class InterleavedRegression(LinearRegression):
         return _interleave(self._paired.validation(streams, batch))
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
-        return {name: _interleave(one) for name, one in self._paired.shifted_sets(streams, batch).items()}
+        return {name: _interleave(prompts) for name, prompts in self._paired.shifted_sets(streams, batch).items()}
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the mean squared error of the labels of all inputs."""

@@ -121,9 +121,11 @@ class LinearRegression(VectorTask):
 
     def facts(self) -> Params:
         """Return `chance`, the expected `zero_error`: E[(w . x)^2] + noise."""
-        one = self.prompts()
-        inputs = one.input_covariance + one.input_mean[..., :, None] * one.input_mean[..., None, :]  # E[x x']
-        return {"chance": float((one.tasks * inputs).sum() + one.noise)}
+        prompts = self.prompts()
+        inputs = (
+            prompts.input_covariance + prompts.input_mean[..., :, None] * prompts.input_mean[..., None, :]
+        )  # E[x x']
+        return {"chance": float((prompts.tasks * inputs).sum() + prompts.noise)}
 
     def prompts(self, device: torch.device | str = "cpu") -> Prompts:
         """Return each lane's distribution: tensors [L, ...], or [1, ...] outside the engine."""
@@ -164,10 +166,10 @@ class LinearRegression(VectorTask):
         means, (noise,) = columns(self.task_mean, self.input_mean), columns(self.noise)
         deviations = _spread(scales, conditions, self.dimension).sqrt()  # [2, L, d]
         lanes = max(deviations.shape[1], means.shape[1], len(noise))
-        found = deviations.new_zeros(lanes, 4, self.features)
-        found[:, 0::2, :-1], found[:, 1::2, :-1] = means.transpose(0, 1), deviations.transpose(0, 1)
-        found[:, 3, -1:] = noise.sqrt()
-        return found
+        moments = deviations.new_zeros(lanes, 4, self.features)
+        moments[:, 0::2, :-1], moments[:, 1::2, :-1] = means.transpose(0, 1), deviations.transpose(0, 1)
+        moments[:, 3, -1:] = noise.sqrt()
+        return moments
 
     def _along(self, inputs: Tensor, label: Tensor) -> Tensor:
         """Repeat rows' numbers [L, d] and [L], [L, 1, (l + 1) (d + 1)]: short rows are slow."""
@@ -179,27 +181,27 @@ class LinearRegression(VectorTask):
         """Draw prompts of `other`, with the references."""
         rows, labels = other._draw(streams, batch)
         inputs = rows[..., :-1]
-        truth, own = (task.prompts(inputs.device) for task in (other, self))
-        found = {
+        truth, prompts = (task.prompts(inputs.device) for task in (other, self))
+        references = {
             name: ((inputs[..., -1, :] * weights).sum(-1) - labels[..., -1]).square()
             for name, weights in _predictors(truth, inputs, labels).items()
         }
-        curve = error_curve(*minimize_error(own), truth)
+        curve = error_curve(*minimize_error(prompts), truth)
         constants = {
             "closed_form_error": curve.at(1.0),
             "closed_form_optimum": curve.at(curve.optimum),
             "closed_form_temperature": curve.optimum,
         }
         if self.lemma:
-            matrix, value = mimic_bayes(own)
+            matrix, value = mimic_bayes(prompts)
             optimum = error_curve(matrix, value, truth).optimum
             weights = predict_weights(matrix, value, inputs[..., :-1, :], labels[..., :-1])
             answers = (weights * inputs[..., -1, :]).sum(-1)
-            found["lemma_error"] = (answers - labels[..., -1]).square()
-            found["lemma_optimum_error"] = (answers / optimum[:, None] - labels[..., -1]).square()
+            references["lemma_error"] = (answers - labels[..., -1]).square()
+            references["lemma_optimum_error"] = (answers / optimum[:, None] - labels[..., -1]).square()
             constants["lemma_temperature"] = optimum
-        found |= {name: one[:, None].expand_as(labels[..., -1]) for name, one in constants.items()}
-        return _prompts(rows, labels) | found
+        references |= {name: constant[:, None].expand_as(labels[..., -1]) for name, constant in constants.items()}
+        return _prompts(rows, labels) | references
 
     def _conditions(self) -> Mapping[str, LinearRegression]:
         """Return the task with the distribution of each shift, by its name."""

@@ -57,12 +57,12 @@ class Mano(Completion):
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         form, rest = fractions(streams, batch, self._fractions).split([1, self._fractions - 1], dim=-1)
-        found: dict[str, Batch] = {}
+        sets: dict[str, Batch] = {}
         for smaller in range(self.operations):  # forms of fewer operations lie below
             inside = (form + (smaller << 32) + self.operations - 1) // self.operations
             examples = self._examples(torch.cat([inside, rest], -1), Split.TEST)
-            found[f"operations={smaller + 1}"] = self.evaluation_set(examples)
-        return found
+            sets[f"operations={smaller + 1}"] = self.evaluation_set(examples)
+        return sets
 
     def facts(self) -> Params:
         return {"chance": 1 / self.modulus}

@@ -84,7 +84,7 @@ class MaxRetrieval(SetTask):
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         """Draw `batch` sets of each size, or fewer of more than `EVALUATED_ITEMS` items in all."""
         sets = self._draw_evaluation_sets(streams, batch, self._further_sizes())
-        return {f"items={items}": found for items, found in sets.items()}
+        return {f"items={items}": examples for items, examples in sets.items()}
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the cross entropy of the class, averaged over sets."""
@@ -116,12 +116,12 @@ class MaxRetrieval(SetTask):
         counts = {items: max(1, min(batch, EVALUATED_ITEMS // items)) for items in sizes}
         total = max((items * count for items, count in counts.items()), default=0)
         query, words = streams.words(batch + total).split([batch, total], dim=-1)
-        drawn, found = self._draw(words), dict[int, Batch]()
+        drawn, sets = self._draw(words), dict[int, Batch]()
         for items, count in counts.items():
             lengths = query.new_full((streams.lanes, count), items)
-            found[items], winner = self._sets(drawn, query[:, :count], lengths, items)
-            found[items]["relevant"] = winner == torch.arange(items, device=winner.device)
-        return found
+            sets[items], winner = self._sets(drawn, query[:, :count], lengths, items)
+            sets[items]["relevant"] = winner == torch.arange(items, device=winner.device)
+        return sets
 
     def _draw(self, words: Tensor) -> _Items:
         """Return items, one out of each word [L, M]."""
@@ -133,8 +133,8 @@ class MaxRetrieval(SetTask):
     def _sets(drawn: _Items, query: Tensor, lengths: Tensor, size: int) -> tuple[Batch, Tensor]:
         """Return the first items in sets of `size`, and winners [L, N, 1], the last of equals."""
         features, priority, kind = (of[:, : query.shape[1] * size].unflatten(1, (-1, size)) for of in drawn)
-        place = torch.arange(size, device=query.device)
-        ranks = (priority * size + place).masked_fill(place >= lengths[..., None], -1)  # no ties
+        index = torch.arange(size, device=query.device)
+        ranks = (priority * size + index).masked_fill(index >= lengths[..., None], -1)  # no ties
         winner = ranks.amax(-1, keepdim=True) % size
         target = kind.gather(-1, winner)[..., 0]
         asked = _unit(query >> (64 - _PRIORITY_BITS) & _HIGHEST)[..., None]

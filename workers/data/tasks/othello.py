@@ -94,7 +94,7 @@ class Othello(SomeTokens):
             "itp": (probabilities * (1 - legal)).sum(-1),
             "itr": (best * (1 - legal)).sum(-1),
         }
-        return {name: (one * going_on).sum(-1) / going_on.sum(-1) for name, one in values.items()}
+        return {name: (scores * going_on).sum(-1) / going_on.sum(-1) for name, scores in values.items()}
 
     def facts(self) -> Params:
         return {"generalisation_gap": MOVES - 1 - self.length, "chance": UNIFORM_ILLEGAL}

@@ -82,8 +82,8 @@ def _draw_balanced(steps: Tensor, length: Tensor) -> Tensor:
     With r places to come and h open, the share of completions that open is (h+2)(r-h) / (2r (h+1)).
     """
     height, opens = torch.zeros_like(length), list[Tensor]()
-    for place, fraction in enumerate(steps.split(1, dim=-1)):
-        left = (length - place).clamp(min=1)
+    for index, fraction in enumerate(steps.split(1, dim=-1)):
+        left = (length - index).clamp(min=1)
         opening = fraction * (2 * left * (height + 1)) < ((height + 2) * (left - height) << 32)
         height = height + 2 * opening.long() - 1
         opens.append(opening)
@@ -92,9 +92,9 @@ def _draw_balanced(steps: Tensor, length: Tensor) -> Tensor:
 
 def _corrupt(closing: Tensor, length: Tensor, change: Tensor) -> Tensor:
     """Return the string after two places swap (1/4), or one flips (1/4); `change` is [L, N, 3]."""
-    kind, one, other = change.split(1, dim=-1)
-    one, other, kind = below(one, length), below(other, length), below(kind, 4)
-    place = torch.arange(closing.shape[-1], device=closing.device)
-    differ = closing.gather(-1, one) != closing.gather(-1, other)
-    swaps = (kind == 0) & differ & ((place == one) | (place == other))
-    return closing ^ (swaps | ((kind == 1) & (place == one)))
+    kind, first, second = change.split(1, dim=-1)
+    first, second, kind = below(first, length), below(second, length), below(kind, 4)
+    index = torch.arange(closing.shape[-1], device=closing.device)
+    differ = closing.gather(-1, first) != closing.gather(-1, second)
+    swaps = (kind == 0) & differ & ((index == first) | (index == second))
+    return closing ^ (swaps | ((kind == 1) & (index == first)))

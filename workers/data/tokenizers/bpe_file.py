@@ -41,9 +41,9 @@ class BytePairFile(BytePairTokenizer):
             ) from error
 
     def content(self) -> str:
-        found = hash_of(file.read_bytes() for file in self._files())
+        digest = hash_of(file.read_bytes() for file in self._files())
         self.path.check()
-        return found
+        return digest
 
     def _files(self) -> Sequence[Path]:
         path = Path(self.path)

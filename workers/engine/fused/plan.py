@@ -116,8 +116,8 @@ def tile_arrays(sizes: Sizes) -> dict[str, int]:
     most, tokens = TILE_LIMITS, sizes.tokens + 1  # the last one is none
     table, unembedding = tokens * (most["width"] + 4), most["width"] * most["vocabulary"]
     of_warp = max(3 * sizes.tokens * most["width"], 16 * (most["width"] + 4) + 8 * 52) + aligned(tokens**2)
-    found = (table, table, unembedding, unembedding, TILE_THREADS // 32 * of_warp)
-    return {"LOSSES": TILE_THREADS, "PARTIAL_SUMS": 2 * TILE_THREADS, **dict(zip(_TILES, found, strict=True))}
+    floats = (table, table, unembedding, unembedding, TILE_THREADS // 32 * of_warp)
+    return {"LOSSES": TILE_THREADS, "PARTIAL_SUMS": 2 * TILE_THREADS, **dict(zip(_TILES, floats, strict=True))}
 
 
 def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | None:
@@ -129,11 +129,11 @@ def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | N
     for weights_in_shared, room in ((True, halves), (True, limits.block), (False, limits.block)):
         most = min(sizes.batch, max(1, MOST_ROWS // sizes.length))
         for sequences in range(most, 0, -1):
-            found = _arrange(sizes, sequences, occurrences=occurrences, weights_in_shared=weights_in_shared)
-            if found.shared_bytes <= min(room, limits.block):
+            workspace = _arrange(sizes, sequences, occurrences=occurrences, weights_in_shared=weights_in_shared)
+            if workspace.shared_bytes <= min(room, limits.block):
                 # Threads with too few rows wait most of the time: fewer blocks are then better.
                 if sequences * sizes.length * 4 >= most * sizes.length or room == limits.block:
-                    return found
+                    return workspace
                 break
     return None
 
@@ -179,11 +179,11 @@ def odd(count: int) -> int:
 
 def _arrange(sizes: Sizes, sequences: int, *, occurrences: bool, weights_in_shared: bool) -> Workspace:
     tokens = token_arrays(sizes)
-    own = weight_arrays(sizes) | (dict.fromkeys(tokens, 0) if occurrences else tokens)
+    weights = weight_arrays(sizes) | (dict.fromkeys(tokens, 0) if occurrences else tokens)
     others = row_arrays(sizes, sequences, occurrences=occurrences) | block_arrays(sizes)
     places: list[int] = []
     end = 0
-    for size in own.values():
+    for size in weights.values():
         places.append(end)
         end += aligned(size)
     scratch = 0 if weights_in_shared else end

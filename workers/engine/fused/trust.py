@@ -98,14 +98,14 @@ _RATES: dict[tuple[str | int, ...], Rates | None] = {}
 
 def kept_rates(timing: Timing, name: str) -> list[Rates]:
     """Return the rates of a structure kept here for GPUs of this name, whatever their driver."""
-    found: list[Rates] = []
+    measurements: list[Rates] = []
     for file in sorted(cache_folder().glob("fused-*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             kept = json.loads(file.read_text())
             about: str = kept["of"]
             if about.startswith(f"{name}; ") and any(about.endswith(timing._replace(lanes=n).key) for n in TIMED):
-                found.append(Rates(**kept["answer"]))
-    return sorted(found, key=lambda one: one.lanes)
+                measurements.append(Rates(**kept["answer"]))
+    return sorted(measurements, key=lambda rates: rates.lanes)
 
 
 def _ask(arguments: Sequence[str], name: str, architecture: str, timing: Timing | None = None) -> Answer:

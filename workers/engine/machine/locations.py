@@ -33,10 +33,10 @@ def locations_of(device: str) -> list[Location]:
     kind, _, index = device.partition(":")
     if kind != "cuda" or index:
         return [Location(device=device, name=f"{device}: {device_name(device)}")]
-    if instances := [(name, {"CUDA_VISIBLE_DEVICES": own}) for name, own in find_instances()]:
-        return [Location(device="cuda", name=name, environment=own) for name, own in instances]
-    found = (f"cuda:{number}" for number in range(gpus()))
-    return [Location(device=one, name=f"{one}: {device_name(one)}") for one in found]
+    if instances := [(name, {"CUDA_VISIBLE_DEVICES": uuid}) for name, uuid in find_instances()]:
+        return [Location(device="cuda", name=name, environment=environment) for name, environment in instances]
+    cards = (f"cuda:{number}" for number in range(gpus()))
+    return [Location(device=card, name=f"{card}: {device_name(card)}") for card in cards]
 
 
 def describe(locations: Sequence[Location], workers: int) -> str:
@@ -51,12 +51,12 @@ def find_instances(environment: Mapping[str, str] = os.environ) -> list[tuple[st
     allowed = environment.get("CUDA_VISIBLE_DEVICES")
     if not torch.cuda.is_available() or (allowed is not None and "MIG-" not in allowed):
         return []
-    found: list[tuple[str, str]] = []
+    instances: list[tuple[str, str]] = []
     card = ""
     for line in run_nvidia_smi("-L").splitlines():
         if match := _CARD.match(line):
             card = match[1]
         elif match := _INSTANCE.match(line):
-            found.append((f"MIG {match[1]} of {card}", match[2]))
-    wanted = {one.strip() for one in allowed.split(",")} if allowed is not None else None
-    return [(name, own) for name, own in found if wanted is None or own in wanted]
+            instances.append((f"MIG {match[1]} of {card}", match[2]))
+    wanted = {device.strip() for device in allowed.split(",")} if allowed is not None else None
+    return [(name, uuid) for name, uuid in instances if wanted is None or uuid in wanted]

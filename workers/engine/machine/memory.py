@@ -130,15 +130,15 @@ def lane_bytes(recipe: Recipe) -> int:
 
     Activations are what autograd keeps of one trial's forward pass on the CPU, times HELD.
     """
-    sizes = {path: torch.tensor([own], dtype=torch.float64) for path, own in recipe.knobs().items()}
+    sizes = {path: torch.tensor([value], dtype=torch.float64) for path, value in recipe.knobs().items()}
     recipe = recipe.pad()
     layout = layout_of(recipe)
     flat = torch.zeros(layout.total, dtype=recipe.dtype)
     state = sum(leaf.nbytes for leaf in tree_leaves(initial_state(recipe, layout, flat)))
     zero = torch.zeros(1, dtype=torch.int64)
-    own, streams = plugins.bind(recipe.task, sizes, "task"), Streams.of(zero, Purpose.TRAINING_DATA, 0)
+    task, streams = plugins.bind(recipe.task, sizes, "task"), Streams.of(zero, Purpose.TRAINING_DATA, 0)
     at_once = max(1, recipe.training.batch // recipe.training.accumulate)
-    drawn = own.training(streams, at_once, zero)
+    drawn = task.training(streams, at_once, zero)
     batch = {name: tensor[0] for name, tensor in drawn.items()}
     model = Layout.of(recipe.model.parameters(recipe.task), recipe.dtype)
     weights = torch.zeros(model.total, dtype=recipe.dtype).requires_grad_()
@@ -155,4 +155,4 @@ def lane_bytes(recipe: Recipe) -> int:
         recipe.task.loss(recipe.model.outputs(model.split(weights), batch, {}), batch)
     sites = recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[-1]).values()
     masks = sum(math.prod(site.shape) for site in sites if in_use(site.rate))
-    return 2 * state + recipe.learning.passes * HELD * sum(one.nbytes() for one in kept.values()) + masks
+    return 2 * state + recipe.learning.passes * HELD * sum(storage.nbytes() for storage in kept.values()) + masks

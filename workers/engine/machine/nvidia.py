@@ -55,8 +55,8 @@ def find_driver(proc: Path = PROC) -> Driver | None:
         rows = [line.split(", ", 1) for line in listed.splitlines() if ", " in line]
         return Driver(rows[0][0], tuple(name for _, name in rows)) if rows else None
     with suppress(OSError):
-        if found := _VERSION.search((proc / "version").read_text()):
-            return Driver(found[1], tuple(cards))
+        if match := _VERSION.search((proc / "version").read_text()):
+            return Driver(match[1], tuple(cards))
     return Driver("", tuple(cards))
 
 

@@ -131,7 +131,7 @@ class Pack:
 
     def split_off(self, study: int) -> Pack:
         """Move this study's lanes into a new pack and return it; their results do not change."""
-        moved = [(at, one) for at, one in self._lanes.occupied if one.study == study]
+        moved = [(at, running) for at, running in self._lanes.occupied if running.study == study]
         pack = copy.copy(self)
         pack._lanes = Lanes(max(len(moved), NARROWEST))
         pack._lanes.trials[: len(moved)] = [running for _, running in moved]
@@ -254,6 +254,6 @@ class Pack:
             if not learning.resets_at(step):
                 continue
             state, seed = self._tensors.state_of(index), int(self._tensors.seeds[index])
-            own = running.recipe.optimizer, running.layout, state.parameters, state.moments
-            parameters, moments = learning.reset(*own, seed, step)
+            arguments = running.recipe.optimizer, running.layout, state.parameters, state.moments
+            parameters, moments = learning.reset(*arguments, seed, step)
             self._tensors.set_state(index, state._replace(parameters=parameters, moments=moments))

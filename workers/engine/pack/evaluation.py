@@ -36,8 +36,8 @@ def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
     """Describe how such trials are evaluated on this device: `native`, or `traced` and why."""
     recipe = Recipe.of(config).pad()
     reasons = {label: find_obstacle(recipe, label, torch.device(device)) for label in recipe.model.evaluations()}
-    found = [f"{label}: {why}" if label else why for label, why in reasons.items() if why]
-    return f"traced: {'; '.join(dict.fromkeys(found))}" if found else "native"
+    obstacles = [f"{label}: {why}" if label else why for label, why in reasons.items() if why]
+    return f"traced: {'; '.join(dict.fromkeys(obstacles))}" if obstacles else "native"
 
 
 def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
@@ -61,8 +61,8 @@ class NativeEvaluation:
     """Outputs by the model's own code, lane by lane, and their metrics, which are traced."""
 
     def __init__(self, recipe: Recipe, label: str, computed: NativeModel, device: torch.device) -> None:
-        own = replace(recipe, model=recipe.model.evaluations()[label])
-        self._bound, self._label, self._outputs = BoundRecipe(recipe), label, learned_by(own, computed).outputs
+        evaluated = replace(recipe, model=recipe.model.evaluations()[label])
+        self._bound, self._label, self._outputs = BoundRecipe(recipe), label, learned_by(evaluated, computed).outputs
         self._models = models_of(recipe.learning)
         task = recipe.task
         stacked = vmap(lambda knobs, outputs, batch: plugins.bind(task, knobs, "task").metrics(outputs, batch))
@@ -71,15 +71,15 @@ class NativeEvaluation:
     def __call__(self, knobs: Batch, flat: Tensor, batch: Batch, used: int, /) -> dict[str, Tensor]:
         recipe = self._bound.of(knobs, used)
         model, whole = recipe.model.evaluations()[self._label], len(flat)
-        outputs = self._outputs(model, recipe.task, flat[:used], {name: one[:used] for name, one in batch.items()})
+        outputs = self._outputs(model, recipe.task, flat[:used], {name: rows[:used] for name, rows in batch.items()})
         if used < whole:  # the recording of the metrics is of all lanes
             outputs = torch.cat([outputs, outputs[:1].expand(whole - used, *outputs.shape[1:])])
-        own = {path: values for path, values in knobs.items() if path.startswith("task.")}
+        task_knobs = {path: values for path, values in knobs.items() if path.startswith("task.")}
         if self._models == 1:
-            return self._metrics(own, outputs, batch)
-        batch = {name: one.repeat(1, self._models, *[1] * (one.dim() - 2)) for name, one in batch.items()}
-        found = self._metrics(own, outputs, batch)
-        return {name: values.unflatten(1, (self._models, -1)).mean(1) for name, values in found.items()}
+            return self._metrics(task_knobs, outputs, batch)
+        batch = {name: tensor.repeat(1, self._models, *[1] * (tensor.dim() - 2)) for name, tensor in batch.items()}
+        metrics = self._metrics(task_knobs, outputs, batch)
+        return {name: values.unflatten(1, (self._models, -1)).mean(1) for name, values in metrics.items()}
 
 
 @final
@@ -115,13 +115,13 @@ class Evaluation:
 
         The other lanes are copies of the first, with its sets.
         """
-        found: list[list[Metric]] = [[] for _ in range(used)]
+        lanes: list[list[Metric]] = [[] for _ in range(used)]
         for variant, flat in self.variants(tensors):
             for (condition, whole), (label, evaluated) in itertools.product(sets.items(), self._evaluations.items()):
                 where = " ".join(filter(None, (condition, label, variant.condition)))
-                for metrics, means in zip(found, self._means(evaluated, tensors.knobs, flat, whole, used), strict=True):
-                    metrics += (Metric(name, variant.name, where, one) for name, one in means.items())
-        return [tuple(metrics) for metrics in found]
+                for metrics, means in zip(lanes, self._means(evaluated, tensors.knobs, flat, whole, used), strict=True):
+                    metrics += (Metric(name, variant.name, where, value) for name, value in means.items())
+        return [tuple(metrics) for metrics in lanes]
 
     def variants(self, tensors: LaneTensors) -> Iterator[tuple[Variant, Tensor]]:
         """Yield each variant and its parameters [L, P] in turn, as grids have a hundred."""
@@ -141,7 +141,7 @@ class Evaluation:
         size -= size % together
         sums: dict[str, Tensor] = {}
         for start in range(0, count, size):
-            chunk = {name: one[:, start : start + size].contiguous() for name, one in whole.items()}
+            chunk = {name: tensor[:, start : start + size].contiguous() for name, tensor in whole.items()}
             for name, values in evaluated(knobs, flat, chunk, used).items():
                 sums[name] = sums.get(name, 0) + values.double().sum(-1)
         columns = {name: (total[:used] / count).tolist() for name, total in sums.items()}

@@ -28,15 +28,15 @@ def draw_training_batches(
     A lane's batch is a function of its task, knobs, seed and step. So further steps are drawn as if
     they were further lanes, and those of a narrow pack take hardly longer together than one.
     """
-    knobs = {path: own for path, own in tensors.knobs.items() if path.startswith(("task.", "learning."))}
+    knobs = {path: values for path, values in tensors.knobs.items() if path.startswith(("task.", "learning."))}
     seeds, at = tensors.seeds, tensors.state.step
     if steps > 1:
-        knobs = {path: own.repeat(steps) for path, own in knobs.items()}
+        knobs = {path: values.repeat(steps) for path, values in knobs.items()}
         seeds, at = seeds.repeat(steps), (at + torch.arange(steps, device=at.device)[:, None]).flatten()
 
     def draw(task: Task, rows: Rows) -> Batch:
-        own = {path: values[rows] for path, values in knobs.items()}
-        learning, task = plugins.bind(recipe.learning, own, "learning"), plugins.bind(task, own, "task")
+        row_knobs = {path: values[rows] for path, values in knobs.items()}
+        learning, task = plugins.bind(recipe.learning, row_knobs, "learning"), plugins.bind(task, row_knobs, "task")
         return learning.training(task, seeds[rows], recipe.training.batch, at[rows])
 
     drawn = _draw_by_task(recipe, [*lanes] * steps, tensors, draw)
@@ -83,7 +83,7 @@ def _draw_by_task(
     if len(by_task) == 1:
         [(task, _)] = by_task.values()
         return draw(task, slice(None))
-    rows = [torch.tensor(own, device=tensors.seeds.device) for _, own in by_task.values()]
-    parts = [draw(task, own) for (task, _), own in zip(by_task.values(), rows, strict=True)]
+    rows = [torch.tensor(indices, device=tensors.seeds.device) for _, indices in by_task.values()]
+    parts = [draw(task, index) for (task, _), index in zip(by_task.values(), rows, strict=True)]
     order = torch.cat(rows).argsort()
     return tree_map(lambda *pieces: torch.cat(pieces)[order], *parts)

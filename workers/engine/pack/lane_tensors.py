@@ -66,8 +66,8 @@ class LaneTensors:
     def set_state(self, index: int, state: State) -> None:
         """Replace one lane's state."""
 
-        def write(stacked: Tensor, own: Tensor) -> None:
-            stacked[index] = own
+        def write(stacked: Tensor, tensor: Tensor) -> None:
+            stacked[index] = tensor
 
         tree_map(write, self.state, state)
 
@@ -95,5 +95,5 @@ def initial_parameters(trial: Trial | Ancestor, recipe: Recipe, layout: Layout, 
 
     Random numbers follow the true sizes; padding goes in between them afterwards.
     """
-    own = layout_of(Recipe.of(trial.config))
-    return layout.pad(own, own.initial(torch.tensor([trial.seed]))[0]).to(device, recipe.dtype)
+    unpadded = layout_of(Recipe.of(trial.config))
+    return layout.pad(unpadded, unpadded.initial(torch.tensor([trial.seed]))[0]).to(device, recipe.dtype)

@@ -22,4 +22,4 @@ class Takeover(NamedTuple):
 def line_of_descent(trial: Trial) -> list[Takeover]:
     """List what is trained for the trial: its ancestors from step 0 on, and itself last."""
     steps = (0, *(ancestor.until for ancestor in trial.lineage))
-    return [Takeover(*one) for one in zip(steps, (*trial.lineage, trial), strict=True)]
+    return [Takeover(*pair) for pair in zip(steps, (*trial.lineage, trial), strict=True)]

@@ -48,16 +48,16 @@ class Reporting:
     def report_due(self, lanes: Lanes, tensors: LaneTensors, *, without: Collection[int]) -> dict[int, Report]:
         """Return lane index -> due report, validated now, without lanes that diverged."""
         every = self._recipe.training.validate_every
-        due = [(at, one) for at, one in lanes.occupied if at not in without and one.report_due(every)]
+        due = [(at, running) for at, running in lanes.occupied if at not in without and running.report_due(every)]
         if not due:
             return {}
         loss_sums: list[float] = tensors.state.loss_sum.tolist()
-        found = self.evaluate(lanes, tensors, [index for index, _ in due])
+        validations = self.evaluate(lanes, tensors, [index for index, _ in due])
         tested = [index for index, running in due if running.tested]
         sealed = self.evaluate(lanes, tensors, tested, Purpose.TEST_DATA) if tested else []
         on_test = dict(zip(tested, sealed, strict=True))
         reports: dict[int, Report] = {}
-        for (index, running), metrics in zip(due, found, strict=True):
+        for (index, running), metrics in zip(due, validations, strict=True):
             mean_loss = loss_sums[index] / (running.step - running.reported_step)
             if not all(math.isfinite(metric.value) for metric in metrics):
                 reports[index] = self._diverged(running, running.step, "a validation metric", metrics)
@@ -84,7 +84,7 @@ class Reporting:
         """Return lane index -> report of trials whose training loss was not finite."""
         diverged_at: list[int] = tensors.state.diverged_at.tolist()
         bad = [(at, running) for at, running in lanes.occupied if diverged_at[at]]
-        return {at: self._diverged(one, diverged_at[at], "the training loss") for at, one in bad}
+        return {at: self._diverged(running, diverged_at[at], "the training loss") for at, running in bad}
 
     def _diverged(self, running: LaneTrial, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:
         return Report(

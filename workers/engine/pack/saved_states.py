@@ -18,13 +18,13 @@ ReadSnapshot = Callable[[str, str], Snapshot | None]
 
 def take_snapshot(structure: str, lanes: Lanes, tensors: LaneTensors, study: int) -> Snapshot | None:
     """Return the states of a study's trials that have trained since they were placed, if any."""
-    saved = [(at, one) for at, one in lanes.occupied if one.study == study and one.has_trained]
+    saved = [(at, trial) for at, trial in lanes.occupied if trial.study == study and trial.has_trained]
     if not saved:
         return None
     indices = [index for index, _ in saved]
     return Snapshot(
         structure=structure,
-        trials=[SavedTrial(one.number, one.fence, one.step, one.reported_step) for _, one in saved],
+        trials=[SavedTrial(trial.number, trial.fence, trial.step, trial.reported_step) for _, trial in saved],
         tensors={name: stacked.cpu()[indices] for name, stacked in tensors.named_state().items()},
     )
 
@@ -37,27 +37,27 @@ def find_saved_state(
     A file may be another version's, or of a structure that only looks alike. A state that does not
     fit must never be half written into a lane, so that all shapes and types are compared first.
     """
-    own = tensors.named_state()
+    stacked = tensors.named_state()
     for checkpoint in trial.checkpoints:  # the newest first
         snapshot = read_snapshot(checkpoint.path, checkpoint.sha256)
         if snapshot is None or not snapshot.is_of(structure) or checkpoint.number != trial.number:
             continue
         saved = snapshot.state(checkpoint)
-        if saved and _fits(saved.tensors, own):
+        if saved and _fits(saved.tensors, stacked):
             return saved
     return None
 
 
-def _fits(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
+def _fits(saved: Mapping[str, Tensor], stacked: Mapping[str, Tensor]) -> bool:
     """Return True if a saved state has the shapes and types of a lane of these stacked tensors.
 
     Averages and second moments had the parameters' precision in numerics 1; float64 holds it.
     """
 
     def fits(name: str, tensor: Tensor) -> bool:
-        wanted = own[name]
+        wanted = stacked[name]
         widened = name.startswith(("moments.", "shadow.")) and wanted.dtype == torch.float64
         same = tensor.dtype == wanted.dtype or (widened and tensor.dtype == torch.float32)
         return same and tensor.shape == wanted.shape[1:]
 
-    return saved.keys() == own.keys() and all(fits(name, tensor) for name, tensor in saved.items())
+    return saved.keys() == stacked.keys() and all(fits(name, tensor) for name, tensor in saved.items())

@@ -100,7 +100,7 @@ class StartedSteps:
             if not batches:
                 batches.extend(reversed(draw_training_batches(self.recipe, lanes, tensors, min(together, most))))
                 if tensors.seeds.device.type == "cpu":
-                    together = max(1, _AHEAD_BYTES // sum(one.nbytes for one in batches[0].values()))
+                    together = max(1, _AHEAD_BYTES // sum(tensor.nbytes for tensor in batches[0].values()))
             tensors.state = self.next_state(lanes, tensors, batches.pop())
             return 1
 
@@ -143,8 +143,8 @@ class GraphedSteps:
     def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
         shared = self._starting.recipe.task
         # Where tasks may differ, what is drawn follows from the lanes, not from tensors alone.
-        own = (one.recipe.task if one else shared for one in lanes) if shared.kin() else ()
-        tasks = set(map(plugins.name_of, own))
+        lane_tasks = (running.recipe.task if running else shared for running in lanes) if shared.kin() else ()
+        tasks = set(map(plugins.name_of, lane_tasks))
         if self._given_up or len(tasks) > 1:  # which lanes have which task is sent at each step
             self._graph.forget()
             self._key = ()  # the state is in other tensors after each step
@@ -198,7 +198,7 @@ class GraphedSteps:
         _write(state, before)
         self._graph.replay()
         pairs = zip(tree_leaves(state), tree_leaves(after), strict=True)
-        if all(torch.allclose(found, expected, _RELATIVE, _ABSOLUTE, equal_nan=True) for found, expected in pairs):
+        if all(torch.allclose(leaf, expected, _RELATIVE, _ABSOLUTE, equal_nan=True) for leaf, expected in pairs):
             return None
         _write(state, after)
         return "it gave other numbers than the step did that was captured"
@@ -217,8 +217,8 @@ def _write(state: State, new: State) -> None:
             pairs.setdefault(to.dtype, []).append((to, made))
 
     tree_map(note, state, new)
-    for own in pairs.values():
-        targets, sources = zip(*own, strict=True)
+    for group in pairs.values():
+        targets, sources = zip(*group, strict=True)
         torch._foreach_copy_([*targets], [*sources])  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 
 

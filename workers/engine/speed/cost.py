@@ -83,7 +83,7 @@ class StepCost:
     def of_lanes(self, lanes: int) -> StepCost:
         """Estimate the cost of another number of lanes, to which kernels are in proportion."""
         share = lanes / self.lanes
-        kernels = [Kernel(one[0], *(int(n * share) for n in one[1:])) for one in self.kernels]
+        kernels = [Kernel(kernel[0], *(int(n * share) for n in kernel[1:])) for kernel in self.kernels]
         return StepCost(lanes=lanes, kernels=kernels)
 
     def seconds(self, gpu: Gpu) -> float:
@@ -98,7 +98,7 @@ class StepCost:
     def occupancy(self, gpu: Gpu) -> float:
         """Return the share of the GPU's threads that have numbers, averaged over the time."""
         room = gpu.multiprocessors * gpu.threads
-        filled = sum(_seconds(one, gpu) * min(1.0, one.size / room) for one in self.kernels)
+        filled = sum(_seconds(kernel, gpu) * min(1.0, kernel.size / room) for kernel in self.kernels)
         return filled / self.seconds(gpu)
 
 

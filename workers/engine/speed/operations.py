@@ -71,14 +71,14 @@ class KernelList(TorchDispatchMode):
         results = func(*args, **keywords)
         given, made = _tensors((args, keywords)), _tensors(results)
         # Single numbers of the processor's are computed there, and before the GPU needs them.
-        if is_kernel(func) and any(one.device == self._device for one in (*given, *made)):
-            moved, written = sum(map(stored_bytes, (*given, *made))), sum(one.numel() for one in made)
+        if is_kernel(func) and any(tensor.device == self._device for tensor in (*given, *made)):
+            moved, written = sum(map(stored_bytes, (*given, *made))), sum(tensor.numel() for tensor in made)
             count = flop_registry.get(func.overloadpacket)
             flops = int(count(*args, **keywords, out_val=results)) if count else written
             if func.namespace == "graft" and func.overloadpacket.__name__ == "fusion":
                 fusion = fusion_of(args[0])
                 moved, flops = moved + 2 * fusion.scratch_bytes, fusion.flops
-            size = max([written, *(one.numel() for one in given)])
+            size = max([written, *(tensor.numel() for tensor in given)])
             self.kernels.append(Kernel(str(func), moved, flops, size))
         return results
 

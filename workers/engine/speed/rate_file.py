@@ -45,21 +45,21 @@ class RateFile:
             write_aside(self._path, json.dumps(known, indent=1, sort_keys=True).encode())
 
     def _known(self, key: str) -> Measurements:
-        mine, found = self._mine.get(key, {}), self._read().get(key, {})
-        return {width: max(mine.get(width, []), found.get(width, []), key=len) for width in mine | found}
+        mine, stored = self._mine.get(key, {}), self._read().get(key, {})
+        return {width: max(mine.get(width, []), stored.get(width, []), key=len) for width in mine | stored}
 
     def _read(self) -> dict[str, Measurements]:
         try:
             parsed = json.loads(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return {}
-        return {key: _valid_measurements(found) for key, found in parsed.items()} if isinstance(parsed, dict) else {}
+        return {key: _valid_measurements(entry) for key, entry in parsed.items()} if isinstance(parsed, dict) else {}
 
 
-def _valid_measurements(found: Any) -> Measurements:
+def _valid_measurements(entry: Any) -> Measurements:
     """Return the entries that are rates of widths, without the rest."""
     valid: Measurements = {}
-    for width, rates in found.items() if isinstance(found, dict) else ():
+    for width, rates in entry.items() if isinstance(entry, dict) else ():
         is_width = width.isascii() and width.isdecimal() and 2 <= int(width[:10]) < 10**9
         if is_width and isinstance(rates, list) and any(map(_is_rate, rates)):
             valid[int(width)] = [float(rate) for rate in rates if _is_rate(rate)]

@@ -34,10 +34,10 @@ def interpolate(points: Tensor, knots: Tensor, low: Number, high: Number) -> Ten
         return native.interpolate(points, knots, *ends)
     if points.device.type == "cpu":
         return gather_knots(points, knots, low, scale)
-    place, cell, index = _cells(points, knots.shape[-1], low, scale)
+    position, cell, index = _cells(points, knots.shape[-1], low, scale)
     extended = torch.cat([knots[:1], knots, knots[-1:]])
     left, rise = _pick(extended[:-1], index), _pick(extended.diff(), index)
-    return (left.view_as(points) + (place - cell) * rise.view_as(points)).to(points.dtype)
+    return (left.view_as(points) + (position - cell) * rise.view_as(points)).to(points.dtype)
 
 
 def gather_knots(points: Tensor, knots: Tensor, low: Number, scale: Number) -> Tensor:
@@ -46,18 +46,18 @@ def gather_knots(points: Tensor, knots: Tensor, low: Number, scale: Number) -> T
     A cell of slope 0 at either end saves clamping. On a CPU gathering costs a third of indexing,
     whose gradient is slow. Half-precision points are placed in float32, to tell cells apart.
     """
-    place, cell, index = _cells(points, knots.shape[-1], low, scale)
+    position, cell, index = _cells(points, knots.shape[-1], low, scale)
     extended = torch.cat([knots[:1], knots, knots[-1:]])
     left, rise = extended[:-1].gather(0, index), extended.diff().gather(0, index)
-    return (left.view_as(points) + (place - cell) * rise.view_as(points)).to(points.dtype)
+    return (left.view_as(points) + (position - cell) * rise.view_as(points)).to(points.dtype)
 
 
 def _cells(points: Tensor, count: int, low: Number, scale: Number) -> tuple[Tensor, Tensor, Tensor]:
     """Return points' positions among the knots, the knots before them and, flat, their cells."""
     wide = points.to(torch.promote_types(points.dtype, torch.float32))
-    place = (wide - low) * scale
-    cell = place.detach().floor().nan_to_num(nan=-1.0).clamp(-1, count - 1)
-    return place, cell, (cell + 1).to(torch.int64).flatten()
+    position = (wide - low) * scale
+    cell = position.detach().floor().nan_to_num(nan=-1.0).clamp(-1, count - 1)
+    return position, cell, (cell + 1).to(torch.int64).flatten()
 
 
 class _Pick(torch.autograd.Function):
@@ -112,10 +112,10 @@ def symmetrise(knots: Tensor) -> Symmetrised:
     images: dict[Axis, Tensor] = {"x": knots.flip(0), "y": -knots, "xy": -knots.flip(0)}
     pad, versions = len(knots) - 1, list[Symmetrised]()
     for axis, image in images.items():
-        found = torch.nn.functional.conv1d(knots[None, None], image[None, None], padding=pad)[0, 0]
-        shift = int(found.argmax()) - pad
+        correlations = torch.nn.functional.conv1d(knots[None, None], image[None, None], padding=pad)[0, 0]
+        shift = int(correlations.argmax()) - pad
         moved = image[(torch.arange(len(knots)) - shift).clamp(0, pad)]
-        correlation = float(found.max() / knots.square().sum())
+        correlation = float(correlations.max() / knots.square().sum())
         average = (knots + moved) / 2
         versions.append(Symmetrised(knots=average, axis=axis, shift=shift, correlation=correlation))
     return max(versions, key=lambda version: version.correlation)

@@ -31,9 +31,9 @@ class Diagnostic(ABC):
 def diagnose(model: Model, parameters: Parameters, batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
     """Return all diagnostics of a model on a batch: name -> one value [N] per sequence."""
     layers = model.attention(parameters, batch)
-    found: dict[str, Tensor] = {}
+    diagnostics: dict[str, Tensor] = {}
     for name in plugins.names(Diagnostic):
         diagnostic = plugins.build(Diagnostic, {"name": name})
         for part, values in diagnostic.values(layers, batch, outputs).items():
-            found[f"{name} {part}".strip()] = values
-    return found
+            diagnostics[f"{name} {part}".strip()] = values
+    return diagnostics

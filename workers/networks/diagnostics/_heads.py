@@ -21,10 +21,10 @@ def by_head(layers: Sequence[Tensor], batch: Batch, rows: Tensor | None = None) 
     rows = is_given(batch)[:, : layers[0].shape[-1]] if rows is None else rows
     counted = rows[:, None].to(layers[0].dtype)
     heads = [(values * counted).sum(-1) / counted.sum(-1).clamp(min=1) for values in layers]
-    found = {"": torch.cat(heads, -1).mean(-1)}
+    means = {"": torch.cat(heads, -1).mean(-1)}
     for layer, values in enumerate(heads):
-        found |= {f"layer={layer} head={head}": values[:, head] for head in range(values.shape[1])}
-    return found
+        means |= {f"layer={layer} head={head}": values[:, head] for head in range(values.shape[1])}
+    return means
 
 
 def shares(weights: Tensor) -> Tensor:

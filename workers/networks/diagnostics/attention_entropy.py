@@ -27,5 +27,5 @@ class AttentionEntropy(Diagnostic):
             return {}
         probabilities = [shares(layer.weights) for layer in layers]
         least = torch.finfo(probabilities[0].dtype).tiny  # 0 log 0 is 0
-        entropies = [-(one * one.clamp(min=least).log()).sum(-1) for one in probabilities]
+        entropies = [-(weights * weights.clamp(min=least).log()).sum(-1) for weights in probabilities]
         return by_head(entropies, batch)

@@ -26,5 +26,5 @@ class TargetWeight(Diagnostic):
         if not layers or "relevant" not in batch:
             return {}
         relevant = batch["relevant"][:, None, None]
-        found = [shares(layer.weights).masked_fill(~relevant, 0).sum(-1) for layer in layers]
-        return by_head(found, batch, batch.get("wanted"))
+        weights = [shares(layer.weights).masked_fill(~relevant, 0).sum(-1) for layer in layers]
+        return by_head(weights, batch, batch.get("wanted"))

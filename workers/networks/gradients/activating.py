@@ -27,8 +27,8 @@ from workers.numerics.rows.running import run_activation
 def _write(activation: Activation, dtype: torch.dtype) -> ActivationCode:
     learned = {name: value.to(dtype) for name, value in starts(activation.parameters()).items()}
 
-    def apply(values: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
-        return plugins.bind(activation, told).apply(values, own)
+    def apply(values: Tensor, numbers: Mapping[str, Tensor], knobs: Mapping[str, Tensor]) -> Tensor:
+        return plugins.bind(activation, knobs).apply(values, numbers)
 
     return write_activation(apply, activation.inputs, learned, example_knobs(activation), dtype)
 
@@ -43,13 +43,13 @@ def _compare(
     gradient = torch.randn(5, 21, dtype=dtype, generator=generator)
     learned = {name: value.to(dtype).requires_grad_() for name, value in starts(activation.parameters()).items()}
     knobs = example_knobs(activation)
-    given = [*(float(one.detach()) for one in learned.values()), *knobs.values()]
+    given = [*(float(number.detach()) for number in learned.values()), *knobs.values()]
     computed = run_activation(code, library, given, hidden.detach(), gradient)
-    told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
+    scalars = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
     with torch.enable_grad():
-        values = plugins.bind(activation, told).apply(hidden, learned)
+        values = plugins.bind(activation, scalars).apply(hidden, learned)
         by = gradients_or_zeros(values, [hidden, *learned.values()], gradient)
-    by_learned = torch.cat([hidden.new_zeros(0), *(one.view(1) for one in by[1:])])
+    by_learned = torch.cat([hidden.new_zeros(0), *(derivative.view(1) for derivative in by[1:])])
     yield from zip(computed, (values.detach(), by[0], by_learned), strict=True)
 
 
@@ -69,7 +69,7 @@ def begin_compiling(activation: Activation | None, dtype: torch.dtype) -> None:
 
 def find_obstacle(activation: Activation | None, dtype: torch.dtype) -> str | None:
     """Return why an activation is not in the native steps, or None."""
-    reasons = (FUNCTIONS.find_obstacle(one, dtype) for one in _generated(activation))
+    reasons = (FUNCTIONS.find_obstacle(part, dtype) for part in _generated(activation))
     return next(filter(None, reasons), None)
 
 

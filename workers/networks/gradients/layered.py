@@ -110,10 +110,10 @@ class NativeLayered(plans.PlannedModel):
         offsets, total = plans.starts_of(parameters)
         layers = range(model.depth)
         phi, activation = scoring.features_of(model.scorer), _activation_of(model)
-        learned = [one for names in scoring.learned_by(model.scorer, model.heads) for one in names]
+        learned = [pair for names in scoring.learned_by(model.scorer, model.heads) for pair in names]
         learned += activating.learned_by(phi, "scorer.phi")
         learned += activating.learned_by(activation, "activation")
-        own = [[_of_layer(offsets, n, name) + head for name, head in learned] for n in layers]
+        indices = [[_of_layer(offsets, n, name) + head for name, head in learned] for n in layers]
         ends = [max(offsets.get(name, -1) for name in names) for names in _END_PARAMETERS]
         starts = [[_of_layer(offsets, n, name) for name in _LAYER_PARAMETERS] for n in layers]
         has_slopes = isinstance(model.position, Alibi)
@@ -123,14 +123,14 @@ class NativeLayered(plans.PlannedModel):
             "scorers": scoring.described(scoring.scorers_of_heads(model.scorer, model.heads), dtype),
             "phi": activating.described(phi, dtype),
             "activation": activating.described(activation, dtype),
-            "learned": torch.tensor(own, dtype=torch.int64),
+            "learned": torch.tensor(indices, dtype=torch.int64),
             "slopes": torch.tensor(slopes(model.heads), dtype=dtype) if has_slopes else None,
         }
         on = [bool(rate) for rate in _rates_of(model)]
         on[2] = on[2] and model.mlp_multiple > 0
         sites = _sites(model, task, on)
         self._families = [site.family for site in sites]
-        self._sites = NativeSites([one.stream for one in sites], [one.number for one in sites], 1 + 3 * model.depth)
+        self._sites = NativeSites([site.stream for site in sites], [site.number for site in sites], 1 + 3 * model.depth)
         self._sizes = {
             **_structure_of(model, task),
             "total": total,
@@ -166,12 +166,12 @@ class _Site(NamedTuple):
 
 def _sites(model: Layered, task: Task, on: Sequence[bool]) -> list[_Site]:
     """Return the dropout sites in use; `on`: by family."""
-    found = {"embedding": (0, 0)}
+    numbers = {"embedding": (0, 0)}
     for family, name in enumerate(("attention", "mlp", "weights"), 1):
         first = 1 + (family - 1) * model.depth
-        found |= {f"layers.{layer}.{name}": (first + layer, family) for layer in range(model.depth)}
+        numbers |= {f"layers.{layer}.{name}": (first + layer, family) for layer in range(model.depth)}
     names = model.dropout_sites(task, batch=1, length=1)
-    return [_Site(stream, *found[name]) for stream, name in enumerate(names) if on[found[name][1]]]
+    return [_Site(stream, *numbers[name]) for stream, name in enumerate(names) if on[numbers[name][1]]]
 
 
 def _structure_of(model: Layered, task: Task) -> dict[str, int]:
@@ -240,10 +240,10 @@ def _positions(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> d
     position, half = model.position, model.width // model.heads // 2
     if isinstance(position, Sinusoidal):
         nothing = torch.zeros(1, length, model.width, dtype=dtype)
-        return {"placed": torch.cat([one.add_to(nothing, {}) for one in _of_each_lane(position, lanes)])}
+        return {"placed": torch.cat([encoding.add_to(nothing, {}) for encoding in _of_each_lane(position, lanes)])}
     if isinstance(position, Rotary):
         along = torch.cat([torch.ones(length, half), torch.zeros(length, half)], -1)[None, None].to(dtype)
-        turned = torch.cat([one.rotate(along)[0] for one in _of_each_lane(position, lanes)])
+        turned = torch.cat([encoding.rotate(along)[0] for encoding in _of_each_lane(position, lanes)])
         first, second = turned.split(half, dim=-1)
         return {"cosines": first.contiguous(), "sines": second.contiguous()}
     return {}
@@ -253,4 +253,4 @@ def _of_each_lane(position: Position, lanes: int) -> list[Any]:
     """Return the position with each lane's own knobs."""
     knobs = {name: plans.per_lane(value, lanes).tolist() for name, value in plugins.knobs(position)}
     by_lane = [{name: values[lane] for name, values in knobs.items()} for lane in range(lanes)]
-    return [plugins.replace(position, own) for own in by_lane]
+    return [plugins.replace(position, settings) for settings in by_lane]

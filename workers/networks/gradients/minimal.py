@@ -54,7 +54,7 @@ class _Tables:
     def serve(self, model: Minimal, length: int) -> bool:
         """Return whether these are the tables of this bound model."""
         known = model is self.model and length == self.length
-        return known and are_of(self.seen, (own for own, _ in self.seen))
+        return known and are_of(self.seen, (tensor for tensor, _ in self.seen))
 
 
 class NativeMinimal:
@@ -69,8 +69,8 @@ class NativeMinimal:
         self._outputs = plans.function_of("minimal", dtype, "minimal_outputs")
         self._dtype = dtype
         starts, self._total = plans.starts_of(model.parameters(task))
-        phi, [own] = scoring.features_of(model.scorer), scoring.learned_by(model.scorer, heads=1)
-        offsets = [starts[name] for name, _ in own + activating.learned_by(phi, "scorer.phi")]
+        phi, [learned] = scoring.features_of(model.scorer), scoring.learned_by(model.scorer, heads=1)
+        offsets = [starts[name] for name, _ in learned + activating.learned_by(phi, "scorer.phi")]
         of_scorer = scoring.described([model.scorer], dtype)[0]
         features = activating.described(phi, dtype)
         self._scorer = torch.cat([of_scorer, features, torch.tensor(offsets).long()])
@@ -92,9 +92,9 @@ class NativeMinimal:
         states, thresholds = self._dropped.draw(streams, tables.rates)
         gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
         tensors = tables.sizes, parameters, gradient, loss, inputs, targets, tables.knobs, states, thresholds
-        told = self._told(sequences, length, lanes, tables)
+        arguments = self._told(sequences, length, lanes, tables)
         dropout = sum(_SITES[site] for site in self._on) + self._whole_tokens
-        if self._function(*told, *map(address, tensors), dropout):
+        if self._function(*arguments, *map(address, tensors), dropout):
             raise MemoryError("the native step")
         return gradient, loss
 
@@ -121,16 +121,16 @@ class NativeMinimal:
     ) -> _Tables:
         """Return tables for `length` positions, of which a lane has `actual_length`."""
         if self._tables is None or not self._tables.serve(model, length):
-            own = own_sizes(model, task, actual_length if isinstance(actual_length, Tensor) else length)
+            sizes = own_sizes(model, task, actual_length if isinstance(actual_length, Tensor) else length)
             rates, own_knobs = _rates_of(model, lanes), scoring.knobs_of_heads(model.scorer, 1)
             of_scorer = [plans.per_lane(knob, lanes)[:, None] for knob in own_knobs]
-            seen: list[Any] = [*own, *(value for _, value in plugins.knobs(model))]
+            seen: list[Any] = [*sizes, *(value for _, value in plugins.knobs(model))]
             self._tables = _Tables(
                 model=model,
                 length=length,
                 seen=versions_of(number for number in seen if isinstance(number, Tensor)),
                 knobs=torch.cat([stack_knobs(model, lanes), *of_scorer], -1).to(self._dtype),
-                sizes=torch.stack([plans.per_lane(size, lanes) for size in own], -1).long(),
+                sizes=torch.stack([plans.per_lane(size, lanes) for size in sizes], -1).long(),
                 rates=torch.stack(rates)[self._on],
                 placing=scoring.placing_of(model.scorer, length, length, self._dtype),
             )

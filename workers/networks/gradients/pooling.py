@@ -74,7 +74,7 @@ class NativeAttentionPooling(plans.PlannedModel):
         self, model: AttentionPooling, batch: Batch, streams: SiteStreams | None
     ) -> tuple[Mapping[str, int], Mapping[str, Tensor | None]]:
         lanes, _, items = batch["inputs"].shape[:3]
-        knobs = [plans.per_lane(one, lanes) for one in scoring.knobs_of_heads(model.scorer, 1)]
+        knobs = [plans.per_lane(knob, lanes) for knob in scoring.knobs_of_heads(model.scorer, 1)]
         return {"items": items}, {
             **self._tables,
             "queries": batch["query"].to(self._dtype).contiguous(),

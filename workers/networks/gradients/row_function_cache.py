@@ -99,8 +99,8 @@ class CompiledRowFunctions(Generic[Part, Code]):
             bound = 1e-3 if dtype == torch.float32 else 1e-8
             try:
                 self._checked[code.text] = all(
-                    torch.allclose(one, other, rtol=bound, atol=bound, equal_nan=True)
-                    for one, other in self.compare(part, code, library, dtype)
+                    torch.allclose(computed, other, rtol=bound, atol=bound, equal_nan=True)
+                    for computed, other in self.compare(part, code, library, dtype)
                 )
             except Exception as error:  # of a user's file, as in code_of
                 return f"it cannot be compared with torch: {type(error).__name__}: {error}"
@@ -109,30 +109,30 @@ class CompiledRowFunctions(Generic[Part, Code]):
 
 def addresses_of(library: ctypes.CDLL, names: Sequence[str]) -> list[int]:
     """Return where functions of a library are; 0 for one that it lacks."""
-    found = [getattr(library, name) if hasattr(library, name) else None for name in names]
-    return [ctypes.cast(one, ctypes.c_void_p).value or 0 if one else 0 for one in found]
+    functions = [getattr(library, name) if hasattr(library, name) else None for name in names]
+    return [ctypes.cast(function, ctypes.c_void_p).value or 0 if function else 0 for function in functions]
 
 
 def starts(parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
     """Return float64 numbers that parameters may start with."""
-    found: dict[str, Tensor] = {}
-    for name, one in parameters.items():
-        uniform = torch.full((1, math.prod(one.shape)), 0.4, dtype=torch.float64)
-        found[name] = one.start.values(uniform)[0].view(one.shape)
-    return found
+    numbers: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        uniform = torch.full((1, math.prod(parameter.shape)), 0.4, dtype=torch.float64)
+        numbers[name] = parameter.start.values(uniform)[0].view(parameter.shape)
+    return numbers
 
 
 def example_knobs(part: object) -> dict[str, float]:
     """Return finite values of a plug-in's knobs."""
-    found: dict[str, float] = {}
+    knobs: dict[str, float] = {}
     for name, value in plugins.knobs(part):
         number = float(torch.as_tensor(value, dtype=torch.float64).flatten()[0])
-        found[name] = number if math.isfinite(number) else 1.0
-    return found
+        knobs[name] = number if math.isfinite(number) else 1.0
+    return knobs
 
 
 def gradients_or_zeros(values: Tensor, wanted: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
     """Return gradients of values by the wanted tensors, zeros for those that no value needs."""
-    found = gradients(values, wanted, gradient) if values.requires_grad else [None] * len(wanted)
-    pairs = zip(wanted, found, strict=True)
-    return [torch.zeros_like(one) if by is None else by for one, by in pairs]
+    derivatives = gradients(values, wanted, gradient) if values.requires_grad else [None] * len(wanted)
+    pairs = zip(wanted, derivatives, strict=True)
+    return [torch.zeros_like(tensor) if by is None else by for tensor, by in pairs]

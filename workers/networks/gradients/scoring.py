@@ -41,8 +41,8 @@ class RowFunctions:
     @property
     def described(self) -> list[int]:
         """The functions and counts that a native step reads, in the order of ScorerField."""
-        own = self.code
-        numbers = own.given, own.learned, own.kept, own.totals, int(own.reads_logits)
+        code = self.code
+        numbers = code.given, code.learned, code.kept, code.totals, int(code.reads_logits)
         return [*addresses_of(self.library, _FUNCTIONS), *numbers]
 
 
@@ -99,8 +99,8 @@ def scorers_of_heads(scorer: Scorer, heads: int) -> list[Scorer]:
 
 def knobs_of_heads(scorer: Scorer, heads: int) -> list[Number]:
     """Return the knobs of all heads' functions, head by head, then those of their features."""
-    own = [value for one in scorers_of_heads(scorer, heads) for _, value in plugins.knobs(one)]
-    return own + activating.knobs_of(features_of(scorer))
+    knobs = [value for part in scorers_of_heads(scorer, heads) for _, value in plugins.knobs(part)]
+    return knobs + activating.knobs_of(features_of(scorer))
 
 
 def learned_by(scorer: Scorer, heads: int, prefix: str = "scorer") -> list[list[tuple[str, int]]]:
@@ -117,19 +117,19 @@ def _own_parameters(scorer: Scorer, heads: int) -> dict[str, Parameter]:
     """Return a scorer's learned parameters without its features'."""
     of_features = ("phi.",) if isinstance(scorer, KernelScorer) else ()
     every = scorer.parameters(heads).items()
-    return {name: one for name, one in every if not name.startswith(of_features)}
+    return {name: parameter for name, parameter in every if not name.startswith(of_features)}
 
 
 def _write(scorer: Scorer, dtype: torch.dtype) -> ScorerCode:
     if not isinstance(scorer, LogitScorer | KernelScorer):
         raise NotOfRows("it reads queries and keys")
     parameters = _own_parameters(scorer, 1)
-    if unfit := next((name for name, one in parameters.items() if one.shape != (1,)), None):
+    if unfit := next((name for name, parameter in parameters.items() if parameter.shape != (1,)), None):
         raise NotOfRows(f"{unfit} is more than a number a head")
     learned = {name: float(value) for name, value in starts(parameters).items()}
 
-    def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Number]) -> Tensor:
-        return plugins.bind(scorer, told).weigh(logits, visible, own)
+    def weigh(logits: Tensor, visible: Tensor, numbers: Mapping[str, Tensor], knobs: Mapping[str, Number]) -> Tensor:
+        return plugins.bind(scorer, knobs).weigh(logits, visible, numbers)
 
     simpler = scorer.SIMPLER if isinstance(scorer, LogitScorer) else {}
     return write_scorer(weigh, learned, example_knobs(scorer), dtype, simpler)
@@ -143,19 +143,19 @@ def _compare(
     visible, keys = (1, 3, 8, 19, 21), 21
     generator = torch.Generator().manual_seed(2)
     logits, gradient = (2 * torch.randn(5, keys, dtype=dtype, generator=generator) for _ in range(2))
-    own = {name: value.to(dtype).requires_grad_() for name, value in starts(_own_parameters(scorer, 1)).items()}
+    learned = {name: value.to(dtype).requires_grad_() for name, value in starts(_own_parameters(scorer, 1)).items()}
     knobs = example_knobs(scorer)
-    given = [*(float(one.detach()) for one in own.values()), *knobs.values()]
-    found = run(code, library, given, logits, gradient, visible)
+    given = [*(float(number.detach()) for number in learned.values()), *knobs.values()]
+    computed = run(code, library, given, logits, gradient, visible)
     mask = torch.arange(keys) < torch.tensor(visible)[:, None]
     leaf = logits.clone().requires_grad_()
-    told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
+    scalars = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
     with torch.enable_grad():
-        weights = plugins.bind(scorer, told).weigh(leaf[None], mask, own)[0]
-    exact = gradients_or_zeros(weights, [leaf, *own.values()], gradient)
-    yield found.weights, weights.detach()
-    yield found.by_logits, exact[0]
-    yield from ((found.by_learned[n : n + 1], one) for n, one in enumerate(exact[1:]))
+        weights = plugins.bind(scorer, scalars).weigh(leaf[None], mask, learned)[0]
+    exact = gradients_or_zeros(weights, [leaf, *learned.values()], gradient)
+    yield computed.weights, weights.detach()
+    yield computed.by_logits, exact[0]
+    yield from ((computed.by_learned[n : n + 1], derivative) for n, derivative in enumerate(exact[1:]))
 
 
 _GENERATED = CompiledRowFunctions("scorer", _write, _compare)
@@ -163,4 +163,4 @@ _GENERATED = CompiledRowFunctions("scorer", _write, _compare)
 
 def described(scorers: Sequence[Scorer], dtype: torch.dtype) -> Tensor:
     """Return [h, fields] int64: `RowFunctions.described` of each head's scorer, none mixed."""
-    return torch.tensor([functions_of(one, dtype).described for one in scorers])
+    return torch.tensor([functions_of(scorer, dtype).described for scorer in scorers])

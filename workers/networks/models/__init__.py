@@ -100,8 +100,8 @@ class Model(ABC):
         for field in plugins.rules(type(self)):
             scorer = getattr(self, field)
             if isinstance(scorer, Scorer):
-                found = scorer.evaluations().items()
-                return {label: plugins.replace(self, {field: other}) for label, other in found}
+                scorers = scorer.evaluations().items()
+                return {label: plugins.replace(self, {field: other}) for label, other in scorers}
         return {"": self}
 
     def sketch(self) -> Model:
@@ -119,18 +119,18 @@ def require_task(kind: type[Kind], task: Task, model: Model) -> Kind:
     if isinstance(task, kind):
         return task
     given = next(word for other, word in _READS.items() if isinstance(task, other))
-    name, own = plugins.name_of(task), plugins.name_of(model)
-    raise PluginError(f"model.name: {own!r} reads {_READS[kind]}, but the task {name!r} gives {given}")
+    name, model_name = plugins.name_of(task), plugins.name_of(model)
+    raise PluginError(f"model.name: {model_name!r} reads {_READS[kind]}, but the task {name!r} gives {given}")
 
 
 def check_causality(task: TokenTask, model: Model, *, causal: bool) -> None:
     """Raise PluginError if the model sees the answer in its input, or not all that it needs."""
     if task.causal == causal:
         return
-    name, own = plugins.name_of(task), plugins.name_of(model)
+    name, model_name = plugins.name_of(task), plugins.name_of(model)
     problem = f"sees the tokens that {name!r} asks for" if task.causal else f"sees no later token, which {name!r} needs"
     choices = sorted({example["name"] for example in plugins.examples(Model) if _suits(example, task)})
-    raise PluginError(f"model.name: {own!r} {problem}; choose one of {', '.join(choices)}")
+    raise PluginError(f"model.name: {model_name!r} {problem}; choose one of {', '.join(choices)}")
 
 
 def _suits(example: Mapping[str, Any], task: TokenTask) -> bool:

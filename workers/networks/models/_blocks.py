@@ -47,9 +47,9 @@ class Linear:
         bias = Parameter(shape=(self.outputs,), start=self.bias_start, decay=False)
         return {self.name: weight, f"{self.name}_bias": bias} if self.bias else {self.name: weight}
 
-    def __call__(self, vectors: Tensor, own: Parameters) -> Tensor:
-        image = vectors @ own[self.name]
-        return image + own[f"{self.name}_bias"] if self.bias else image
+    def __call__(self, vectors: Tensor, parameters: Parameters) -> Tensor:
+        image = vectors @ parameters[self.name]
+        return image + parameters[f"{self.name}_bias"] if self.bias else image
 
 
 @final
@@ -72,11 +72,11 @@ class Norm:
         bias = Parameter(shape=(self.width,), start=_ZERO, decay=False)
         return gain | {f"{self.name}_bias": bias} if self.bias and self.kind == "layer_norm" else gain
 
-    def __call__(self, vectors: Tensor, own: Parameters) -> Tensor:
+    def __call__(self, vectors: Tensor, parameters: Parameters) -> Tensor:
         if self.kind == "layer_norm":
             vectors = vectors - vectors.mean(-1, keepdim=True)
-        scaled = divide_by_root_mean_square(vectors, self.epsilon) * own[self.name]
-        return scaled + own[f"{self.name}_bias"] if f"{self.name}_bias" in own else scaled
+        scaled = divide_by_root_mean_square(vectors, self.epsilon) * parameters[self.name]
+        return scaled + parameters[f"{self.name}_bias"] if f"{self.name}_bias" in parameters else scaled
 
 
 @final
@@ -97,10 +97,10 @@ class Canon:
         kernel = {self.name: Parameter(shape=(self.channels, CANON_KERNEL), start=start)}
         return kernel if self.present else {}
 
-    def __call__(self, vectors: Tensor, own: Parameters) -> Tensor:  # [N, s, channels]
+    def __call__(self, vectors: Tensor, parameters: Parameters) -> Tensor:  # [N, s, channels]
         if not self.present:
             return vectors
-        kernel, length = own[self.name], vectors.shape[-2]
+        kernel, length = parameters[self.name], vectors.shape[-2]
         padded = nn.functional.pad(vectors, (0, 0, CANON_KERNEL - 1, 0))
         taps = [padded[..., tap : tap + length, :] * kernel[:, tap] for tap in range(CANON_KERNEL)]
         return vectors + taps[0] + taps[1] + taps[2] + taps[3]
@@ -137,11 +137,11 @@ class SelfAttention:
         """Return the scorer's learned parameters: in each layer, or in one place for all layers."""
         return under("scorer", self.scorer.parameters(self.heads))
 
-    def __call__(self, stream: Tensor, visible: Tensor, own: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
-        query, key, value = self._queries_keys_values(stream, own)
+    def __call__(self, stream: Tensor, visible: Tensor, parameters: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
+        query, key, value = self._queries_keys_values(stream, parameters)
         plain = isinstance(self.scorer, Softmax) and self.position.bias(self.heads, value) is None
         if "weights" in keep:
-            weights = self._weights(query, key, value, visible, own)
+            weights = self._weights(query, key, value, visible, parameters)
             mixed = dropout(weights, "weights", self.weight_dropout, keep) @ value
         elif plain and self.causal and value.device.type == "cpu":
             # torch's fused kernel is faster, but knows softmax of unbiased logits only. It approximates
@@ -149,44 +149,44 @@ class SelfAttention:
             assert isinstance(self.scorer, Softmax)
             mixed = fused_causal_attention(query / self.scorer.temperature, key, value)
         else:
-            mixed = self._weights(query, key, value, visible, own) @ value  # [N, h, s, c]
-        return self.output(mixed.transpose(-3, -2).flatten(-2), own)  # [N, s, d]
+            mixed = self._weights(query, key, value, visible, parameters) @ value  # [N, h, s, c]
+        return self.output(mixed.transpose(-3, -2).flatten(-2), parameters)  # [N, s, d]
 
-    def show(self, stream: Tensor, visible: Tensor, own: Parameters) -> Attention:
+    def show(self, stream: Tensor, visible: Tensor, parameters: Parameters) -> Attention:
         """Return attention's intermediate values for a stream [N, s, d], for diagnostics."""
-        query, key, value = self._queries_keys_values(stream, own)
-        weights = self._weights(query, key, value, visible, own)
-        query_from, key_from = self._sources(stream, own)
+        query, key, value = self._queries_keys_values(stream, parameters)
+        weights = self._weights(query, key, value, visible, parameters)
+        query_from, key_from = self._sources(stream, parameters)
         return Attention(query, key, weights, visible, query_from, key_from)
 
-    def _queries_keys_values(self, stream: Tensor, own: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+    def _queries_keys_values(self, stream: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
         """Return [N, h, s, c] each, positions rotated into queries and keys."""
-        packed = self.query_key_value(self.canon_input(stream, own), own)  # [N, s, 3 d]
+        packed = self.query_key_value(self.canon_input(stream, parameters), parameters)  # [N, s, 3 d]
         if self.query_key_norm:
             both, value = packed.split([packed.shape[-1] // 3 * 2, packed.shape[-1] // 3], dim=-1)
             both = both.unflatten(-1, (2 * self.heads, -1))  # [N, s, 2 h, c]
             both = divide_by_root_mean_square(both, self.norm_epsilon).flatten(-2)
             packed = torch.cat([both, value], dim=-1)
-        packed = self.canon_heads(packed, own)
+        packed = self.canon_heads(packed, parameters)
         query, key, value = (self._split_heads(part) for part in packed.chunk(3, dim=-1))
         return self.position.rotate(query), self.position.rotate(key), value
 
-    def _weights(self, query: Tensor, key: Tensor, like: Tensor, visible: Tensor, own: Parameters) -> Tensor:
+    def _weights(self, query: Tensor, key: Tensor, like: Tensor, visible: Tensor, parameters: Parameters) -> Tensor:
         """Return [N, h, s, s]; `like` is any tensor [..., s, n] of their dtype and device."""
-        learned, bias = within("scorer", own), self.position.bias(self.heads, like)
+        learned, bias = within("scorer", parameters), self.position.bias(self.heads, like)
         if bias is None or not isinstance(self.scorer, LogitScorer):
             return self.scorer.weights(query, key, visible, learned)
         return self.scorer.of_logits(scaled_logits(query, key) + bias, visible, learned)
 
-    def _sources(self, stream: Tensor, own: Parameters) -> Sequence[Affine | None]:
+    def _sources(self, stream: Tensor, parameters: Parameters) -> Sequence[Affine | None]:
         """Return the affine maps that queries and keys are; None where a norm or Canon layer follows."""
         if self.query_key_norm or self.canon_heads.present:
             return None, None
-        vectors, weight = self.canon_input(stream, own), own["query_key_value"]
+        vectors, weight = self.canon_input(stream, parameters), parameters["query_key_value"]
         has_bias = self.query_key_value.bias
-        bias = own["query_key_value_bias"] if has_bias else weight.new_zeros(weight.shape[-1])
+        bias = parameters["query_key_value_bias"] if has_bias else weight.new_zeros(weight.shape[-1])
         parts = zip(weight.chunk(3, dim=-1), bias.chunk(3), strict=True)
-        query, key, _ = (Affine(vectors, self._split_heads(one), b.view(self.heads, -1)) for one, b in parts)
+        query, key, _ = (Affine(vectors, self._split_heads(matrix), b.view(self.heads, -1)) for matrix, b in parts)
         return query, key
 
     def _split_heads(self, vectors: Tensor) -> Tensor:
@@ -219,10 +219,10 @@ class Mlp:
         """Return the activation's learned parameters: in each layer, or once for all layers."""
         return under("activation", self.activation.parameters())
 
-    def __call__(self, stream: Tensor, own: Parameters) -> Tensor:
-        hidden = self.mlp_in(self.canon_input(stream, own), own)  # [N, s, f], or [N, s, 2 f]
-        hidden = self.canon_hidden(hidden, own)
-        return self.mlp_out(self.activation.apply(hidden, within("activation", own)), own)
+    def __call__(self, stream: Tensor, parameters: Parameters) -> Tensor:
+        hidden = self.mlp_in(self.canon_input(stream, parameters), parameters)  # [N, s, f], or [N, s, 2 f]
+        hidden = self.canon_hidden(hidden, parameters)
+        return self.mlp_out(self.activation.apply(hidden, within("activation", parameters)), parameters)
 
 
 def divide_by_root_mean_square(vectors: Tensor, epsilon: float | Tensor) -> Tensor:

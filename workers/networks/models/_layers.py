@@ -217,8 +217,8 @@ class Layered(Model):
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
         stream, visible = self._embed(parameters, batch, keep), _visible(batch, self.causal)
         for layer in range(self.depth):
-            own = _parameters_of_layer(layer, parameters)
-            stream = self._apply_layer(stream, visible, own, within(f"layers.{layer}", keep))
+            layer_parameters = _parameters_of_layer(layer, parameters)
+            stream = self._apply_layer(stream, visible, layer_parameters, within(f"layers.{layer}", keep))
         stream = self._norm("norm")(stream, parameters) if self.pre_norm else stream
         return self.write(parameters, stream)
 
@@ -226,10 +226,10 @@ class Layered(Model):
         stream, visible = self._embed(parameters, batch, {}), _visible(batch, self.causal)
         shown: list[Attention] = []
         for layer in range(self.depth):
-            own = _parameters_of_layer(layer, parameters)
-            inputs = self._norm("attention_norm")(stream, own) if self.pre_norm else stream
-            shown.append(self._attention.show(inputs, visible, own))
-            stream = self._apply_layer(stream, visible, own, {})
+            layer_parameters = _parameters_of_layer(layer, parameters)
+            inputs = self._norm("attention_norm")(stream, layer_parameters) if self.pre_norm else stream
+            shown.append(self._attention.show(inputs, visible, layer_parameters))
+            stream = self._apply_layer(stream, visible, layer_parameters, {})
         return shown
 
     def _embed(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
@@ -237,24 +237,26 @@ class Layered(Model):
         stream = self.position.add_to(self.read(parameters, batch), within("position", parameters))
         return dropout(stream, "embedding", self.embedding_dropout, keep)
 
-    def _apply_layer(self, stream: Tensor, visible: Tensor, own: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
-        """Return the stream [N, s, d] after the layer whose parameters are `own`."""
+    def _apply_layer(
+        self, stream: Tensor, visible: Tensor, parameters: Parameters, keep: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Return the stream [N, s, d] after the layer with these `parameters`."""
         attention, attention_norm = self._attention, self._norm("attention_norm")
         mlp, mlp_norm = self._mlp, self._norm("mlp_norm")
 
         def attend(vectors: Tensor) -> Tensor:
-            added = attention(vectors, visible, own, keep)
+            added = attention(vectors, visible, parameters, keep)
             return dropout(added, "attention", self.attention_dropout, keep)
 
         if self.pre_norm:
-            stream = stream + attend(attention_norm(stream, own))
+            stream = stream + attend(attention_norm(stream, parameters))
             if mlp is None:
                 return stream
-            return stream + dropout(mlp(mlp_norm(stream, own), own), "mlp", self.mlp_dropout, keep)
-        stream = attention_norm(stream + attend(stream), own)
+            return stream + dropout(mlp(mlp_norm(stream, parameters), parameters), "mlp", self.mlp_dropout, keep)
+        stream = attention_norm(stream + attend(stream), parameters)
         if mlp is None:
             return stream
-        return mlp_norm(stream + dropout(mlp(stream, own), "mlp", self.mlp_dropout, keep), own)
+        return mlp_norm(stream + dropout(mlp(stream, parameters), "mlp", self.mlp_dropout, keep), parameters)
 
 
 def _parameters_of_layer(layer: int, parameters: Parameters) -> Parameters:

@@ -86,11 +86,11 @@ class LinearisedAttention(Model):
         centred = (rows - mean) * given  # a shift of the keys changes no weight
         others = (count - given).clamp(min=1)  # [N, s, 1]
         queries = rows[..., :-1] @ matrix.mT  # [N, s, f]: M x_q
-        own = (queries * centred).sum(-1, keepdim=True) * (centred @ value)
+        diagonal = (queries * centred).sum(-1, keepdim=True) * (centred @ value)
         whole = queries @ (centred.mT @ (centred @ value))  # [N, s, o]
         if not self.centred:
-            return (whole - own) / others / self._temperature(centred, given, parameters)
-        covariance = (whole - own * (1 + given / others)) / others
+            return (whole - diagonal) / others / self._temperature(centred, given, parameters)
+        covariance = (whole - diagonal * (1 + given / others)) / others
         average = (mean - centred / others) @ value  # of the others
         return average + covariance / self._temperature(centred, given, parameters)
 

@@ -94,9 +94,9 @@ class Minimal(Model):
         rates = {"embedding": self.embedding_dropout, "residual": self.residual_dropout}
         per_token, width = self.dropout_unit == "token", actual(self, "width")
         shape = (*((task.tokens,) if per_token else (batch, length)), self.width)
-        own = (*((task.actual_tokens,) if per_token else (batch, task.actual_context)), width)
-        own = own if isinstance(width, Tensor) else ()
-        return {name: Site(shape=shape, rate=rate, actual=own) for name, rate in rates.items()}
+        actual_shape = (*((task.actual_tokens,) if per_token else (batch, task.actual_context)), width)
+        actual_shape = actual_shape if isinstance(width, Tensor) else ()
+        return {name: Site(shape=shape, rate=rate, actual=actual_shape) for name, rate in rates.items()}
 
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
         embedding, unembedding = parameters["embedding"], parameters["unembedding"]
@@ -130,7 +130,7 @@ class Minimal(Model):
             Affine(normed, (gain * parameters[name])[None], embedding.new_zeros(1, self.key_width))
             for name in ("query", "key")
         ]
-        query, key = (one[:, None] for one in self._queries_keys(normed, parameters))
+        query, key = (vectors[:, None] for vectors in self._queries_keys(normed, parameters))
         weights = self.scorer.weights(query, key, visible, within("scorer", parameters))
         return (Attention(query, key, weights, visible, *sources),)
 
@@ -145,7 +145,7 @@ class Minimal(Model):
         else:
             stream = tokens @ parameters["embedding"]
         normed = self._normalize(stream)
-        query, key = (one[:, None] for one in self._queries_keys(normed, parameters))
+        query, key = (vectors[:, None] for vectors in self._queries_keys(normed, parameters))
         visible = _causal(tokens.shape[-2], tokens)
         weights = self.scorer.weights(query, key, visible, within("scorer", parameters))[:, 0]
         rows = normed @ self._row_matrix(parameters, keep)

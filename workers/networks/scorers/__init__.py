@@ -106,8 +106,8 @@ class KernelScorer(Scorer):
 
     @final
     def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        own = {name: widen(value) for name, value in within("phi", learned).items()}
-        products = self.features.apply(widen(query), own) @ self.features.apply(widen(key), own).mT
+        parameters = {name: widen(value) for name, value in within("phi", learned).items()}
+        products = self.features.apply(widen(query), parameters) @ self.features.apply(widen(key), parameters).mT
         factors = self.placing(query.shape[-2], key.shape[-2], query.device)
         products = products if factors is None else products * factors.to(products.dtype)
         return self.weigh(products, visible, learned).to(query.dtype)

@@ -38,8 +38,8 @@ def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float) -> Tensor:
     a = torch.as_tensor(alpha, dtype=z.dtype, device=z.device).clamp(min=1 + _NEXT_TO_SOFTMAX) - 1
     a = a.expand(*z.shape[:-1], 1)
     search = _search if is_recording() else _threshold
-    found = search(z.detach(), a.detach(), visible_keys(visible, logits), power)
-    weights: Tensor = _Entmax.apply(z, a, found, power)
+    threshold = search(z.detach(), a.detach(), visible_keys(visible, logits), power)
+    weights: Tensor = _Entmax.apply(z, a, threshold, power)
     return weights
 
 
@@ -72,8 +72,8 @@ class _Entmax(torch.autograd.Function):
         by_logits = slopes * (gradient - inner)
         if not ctx.needs_input_grad[1]:
             return by_logits, None, None, None
-        bent = weights * logarithms.square() * _curvature(a * logarithms)  # -dp / da at fixed t
-        return by_logits, (bent * (inner - gradient)).sum(-1, keepdim=True), None, None
+        alpha_slopes = weights * logarithms.square() * _curvature(a * logarithms)  # -dp / da at fixed t
+        return by_logits, (alpha_slopes * (inner - gradient)).sum(-1, keepdim=True), None, None
 
 
 def _curvature(m: Tensor) -> Tensor:
@@ -132,9 +132,9 @@ def _threshold_stacked(
     info: object, dims: tuple[int | None, ...], z: Tensor, a: Tensor, keys: Tensor, power: int
 ) -> tuple[Tensor, int]:
     given = zip((z, a, keys), dims[:3], strict=True)
-    stacked = [one[None] if dim is None else one.movedim(dim, 0) for one, dim in given]
+    stacked = [tensor[None] if dim is None else tensor.movedim(dim, 0) for tensor, dim in given]
     rank = stacked[0].ndim
-    z, a, keys = (one.reshape(one.shape[0], *[1] * (rank - one.ndim), *one.shape[1:]) for one in stacked)
+    z, a, keys = (tensor.reshape(tensor.shape[0], *[1] * (rank - tensor.ndim), *tensor.shape[1:]) for tensor in stacked)
     return _threshold(z, a, keys, power), 0
 
 

@@ -34,11 +34,11 @@ def positive_or_one(ratio: Tensor) -> Tensor:
 
 def moments(logits: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and second moment, as above, of logits [..., h, s, s]: [..., h, 1, 1] each."""
-    own = torch.eye(*logits.shape[-2:], dtype=torch.bool, device=logits.device) & visible
-    others = visible & ~own
+    diagonal = torch.eye(*logits.shape[-2:], dtype=torch.bool, device=logits.device) & visible
+    others = visible & ~diagonal
     mean = (logits * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)
     centred = logits - mean
-    return _mean_where(centred, own), _mean_where(centred.square(), others)
+    return _mean_where(centred, diagonal), _mean_where(centred.square(), others)
 
 
 def _mean_where(values: Tensor, wanted: Tensor) -> Tensor:

@@ -57,15 +57,15 @@ class Mixed(LogitScorer):
 
     @property
     def may_pad(self) -> bool:
-        return all(isinstance(one, LogitScorer) and one.may_pad for one in (self.first, self.second))
+        return all(isinstance(scorer, LogitScorer) and scorer.may_pad for scorer in (self.first, self.second))
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         first = self.split(logits.shape[-3])
         assert isinstance(self.first, LogitScorer)
         assert isinstance(self.second, LogitScorer)
-        one = self.first.of_logits(logits[..., :first, :, :], visible, within("first", learned))
-        other = self.second.of_logits(logits[..., first:, :, :], visible, within("second", learned))
-        return torch.cat([one, other], dim=-3)
+        first_weights = self.first.of_logits(logits[..., :first, :, :], visible, within("first", learned))
+        second_weights = self.second.of_logits(logits[..., first:, :, :], visible, within("second", learned))
+        return torch.cat([first_weights, second_weights], dim=-3)
 
     def evaluations(self) -> Mapping[str, Scorer]:
         first, second = self.first.evaluations(), self.second.evaluations()

@@ -161,9 +161,11 @@ def _bounded(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype
 def _finite(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> Formula:
     known = torch.finfo(dtype) if dtype.is_floating_point else _refuse("whole numbers are finite")
     given = [*positional[1:], None, None, None][:3]
-    chosen = [keywords.get(name, own) for name, own in zip(("nan", "posinf", "neginf"), given, strict=True)]
+    chosen = [keywords.get(name, number) for name, number in zip(("nan", "posinf", "neginf"), given, strict=True)]
     usual = (0.0, known.max, known.min)
-    none, most, least = (spell(own if one is None else one, dtype) for one, own in zip(chosen, usual, strict=True))
+    none, most, least = (
+        spell(default if number is None else number, dtype) for number, default in zip(chosen, usual, strict=True)
+    )
     return f"{{0}} != {{0}} ? {none} : isfinite({{0}}) ? {{0}} : {{0}} > {{T}}(0) ? {most} : {least}", positional[:1]
 
 
@@ -196,22 +198,22 @@ _LONGER: dict[str, Callable[[list[Any], dict[str, Any], torch.dtype], Formula]] 
 
 def common_type(operands: list[Any], kinds: Mapping[Slot, Kind]) -> torch.dtype:
     """Return the type in which torch's promotion compares operands, from shapes and types alone."""
-    known = [Kind.of(one) if isinstance(one, Tensor) else kinds.get(one) for one in operands]
+    known = [Kind.of(operand) if isinstance(operand, Tensor) else kinds.get(operand) for operand in operands]
     typed: list[tuple[torch.dtype, bool]] = []
-    for one, kind in zip(operands, known, strict=True):
-        number = torch.int64 if isinstance(one, int) else torch.float32
-        number = torch.bool if isinstance(one, bool) else number
+    for operand, kind in zip(operands, known, strict=True):
+        number = torch.int64 if isinstance(operand, int) else torch.float32
+        number = torch.bool if isinstance(operand, bool) else number
         typed.append((kind.dtype, bool(kind.shape)) if kind else (number, False))
-    found = typed[0][0]
+    promoted = typed[0][0]
     for dtype, has_axes in typed[1:]:
-        ranks = [_CATEGORIES.index((one.is_floating_point, one == torch.bool)) for one in (found, dtype)]
+        ranks = [_CATEGORIES.index((option.is_floating_point, option == torch.bool)) for option in (promoted, dtype)]
         if typed[0][1] == has_axes and known[0] and known[-1]:
-            found = torch.promote_types(found, dtype)
+            promoted = torch.promote_types(promoted, dtype)
         elif ranks[0] != ranks[1]:
-            found = dtype if ranks[1] > ranks[0] else found
+            promoted = dtype if ranks[1] > ranks[0] else promoted
         else:
-            found = dtype if has_axes else found
-    return found
+            promoted = dtype if has_axes else promoted
+    return promoted
 
 
 _CATEGORIES = [(False, True), (False, False), (True, False)]

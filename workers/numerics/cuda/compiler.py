@@ -61,9 +61,9 @@ def compile_cubin(source: Path, architecture: str, options: Sequence[str] = ()) 
     about = source.read_bytes(), source.name.encode(), len(headers), texts, names
     _call("nvrtcCreateProgram", ctypes.byref(program), *about)
     try:
-        told = [one.encode() for one in (*OPTIONS, *options, f"--gpu-architecture={architecture}")]
+        flags = [option.encode() for option in (*OPTIONS, *options, f"--gpu-architecture={architecture}")]
         try:
-            _call("nvrtcCompileProgram", program, len(told), (ctypes.c_char_p * len(told))(*told))
+            _call("nvrtcCompileProgram", program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
         except CompilerError as error:
             log = _read(program, "ProgramLog").decode(errors="replace").rstrip("\0\n")
             lines = [line for line in log.splitlines() if "error" in line]
@@ -115,12 +115,12 @@ def _libraries() -> Iterator[str]:
 
     The one of torch's own CUDA comes first: a driver refuses the kernels of a newer compiler.
     """
-    own = f"libnvrtc.so.{(torch.version.cuda or '').partition('.')[0]}"
+    name = f"libnvrtc.so.{(torch.version.cuda or '').partition('.')[0]}"
     package = importlib.util.find_spec("nvidia")
     folders = (package.submodule_search_locations or []) if package else []
-    found = sorted(path for folder in folders for path in Path(folder).glob("*/lib/libnvrtc.so.*"))
-    yield from (str(path) for path in found if path.name == own)
-    yield own
-    yield from (str(path) for path in found if path.name != own)
+    paths = sorted(path for folder in folders for path in Path(folder).glob("*/lib/libnvrtc.so.*"))
+    yield from (str(path) for path in paths if path.name == name)
+    yield name
+    yield from (str(path) for path in paths if path.name != name)
     if system := ctypes.util.find_library("nvrtc"):
         yield system

@@ -54,8 +54,8 @@ class Kernel:
         A tensor must be contiguous; one without numbers becomes a null pointer. A structure is
         copied before this returns. `shared_bytes`: besides those that the kernel declares.
         """
-        passed = [address(one) if isinstance(one, Tensor) else one for one in arguments]
-        values = [ctypes.c_int(one) if isinstance(one, int) else one for one in passed]
+        passed = [address(argument) if isinstance(argument, Tensor) else argument for argument in arguments]
+        values = [ctypes.c_int(argument) if isinstance(argument, int) else argument for argument in passed]
         places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         with torch.cuda.device(self._device):
             stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)

@@ -36,15 +36,15 @@ def fuse(
         return [*operations]
     fused: list[Operation] = []
     made: list[Fusion] = []
-    for one in Partition(operations, kinds, lanes).part(results):
-        if not isinstance(one, Part):
-            fused.append(one)
+    for step in Partition(operations, kinds, lanes).part(results):
+        if not isinstance(step, Part):
+            fused.append(step)
             continue
         try:
-            made.append(Fusion(one, dict(kinds), lanes))
+            made.append(Fusion(step, dict(kinds), lanes))
             fused.append(made[-1].as_operation())
         except CannotGenerate:
-            fused += one.operations
+            fused += step.operations
     if device.type == "cuda":
         compile_all(made, device)
     return fused

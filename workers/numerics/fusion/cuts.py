@@ -52,9 +52,9 @@ class Cut:
             left //= size
         return None
 
-    def keeps(self, one: Sequence[int], other: Sequence[int], touched: Iterable[int] = ()) -> bool:
+    def keeps(self, shape: Sequence[int], other: Sequence[int], touched: Iterable[int] = ()) -> bool:
         """Return whether elements that differ only in the axes `touched` lie in one block's run."""
-        depth = self.depth(one)
-        if depth is None or depth != self.depth(other) or tuple(one[:depth]) != tuple(other[:depth]):
+        depth = self.depth(shape)
+        if depth is None or depth != self.depth(other) or tuple(shape[:depth]) != tuple(other[:depth]):
             return False
         return all(axis >= depth for axis in touched)

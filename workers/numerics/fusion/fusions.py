@@ -48,9 +48,9 @@ class Fusion:
         self.program = write_kernel(part.rules, kinds, part.results, lanes)
         self.given = _find_given(part.operations)
         """The slots and constants that the operations read; the kernel may need fewer."""
-        names = [_name(one) for one in self.given]
-        self._read = [names.index(_name(one)) for one in self.program.given]
-        given = [Kind.of(one) if isinstance(one, Tensor) else kinds[one] for one in self.given]
+        names = [_name(operand) for operand in self.given]
+        self._read = [names.index(_name(operand)) for operand in self.program.given]
+        given = [Kind.of(operand) if isinstance(operand, Tensor) else kinds[operand] for operand in self.given]
         self._strides = [kind.strides for kind in given]
         self._verdicts: dict[torch.device, bool] = {}
         self._number = next(_NUMBERS)
@@ -86,7 +86,7 @@ class Fusion:
         """Run the operations one by one."""
         values: dict[Any, Any] = dict(zip(map(_name, self.given), given, strict=True))
         for operation in self._part.operations:
-            named = replace(Tensor, lambda one: values.get(_name(one), one), operation.arguments)
+            named = replace(Tensor, lambda tensor: values.get(_name(tensor), tensor), operation.arguments)
             named = replace(torch.device, lambda _: given[0].device, named)
             positional, keywords = replace(Slot, values.__getitem__, named)
             returned = pytree.tree_leaves(operation.function(*positional, **keywords))
@@ -95,7 +95,7 @@ class Fusion:
 
     def fits(self, given: Sequence[Tensor]) -> bool:
         """Return whether the kernel is written for tensors that lie in memory as these do."""
-        return [tuple(one.stride()) for one in given] == self._strides
+        return [tuple(tensor.stride()) for tensor in given] == self._strides
 
     def chosen(self, given: Sequence[Tensor]) -> list[Tensor]:
         """Choose the kernel's inputs, in the order of its parameters."""
@@ -108,16 +108,16 @@ class Fusion:
         """Run the kernel; raises RuntimeError where it cannot be compiled or loaded."""
         device, program = given[0].device, self.program
         made = self.make_results(device)
-        scratch = [torch.empty(one.numel, dtype=one.dtype, device=device) for one in program.scratch]
+        scratch = [torch.empty(kind.numel, dtype=kind.dtype, device=device) for kind in program.scratch]
         tensors = (*self.chosen(given), *made, *scratch)
-        addresses = [ctypes.c_void_p(one.data_ptr()) for one in tensors]
+        addresses = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
         _kernel_of(program.text, device)(program.blocks, THREADS, addresses)
         return made
 
     def run(self, given: Sequence[Tensor]) -> list[Tensor]:
         """Run the kernel if it gave the operations' numbers on this device, else the operations."""
         device = given[0].device
-        if not self.fits(given) or any(one.numel() >= 1 << 31 for one in given):
+        if not self.fits(given) or any(tensor.numel() >= 1 << 31 for tensor in given):
             return self.operate(given)
         if device not in self._verdicts:
             if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
@@ -127,7 +127,7 @@ class Fusion:
             if fault and fault not in _TOLD:
                 _TOLD.add(fault)
                 _LOG.warning("some operations are started one by one, not as one kernel: %s", fault)
-            return [one.to(device) for one in expected]
+            return [tensor.to(device) for tensor in expected]
         return self.launch(given) if self._verdicts[device] else self.operate(given)
 
     def _compare(self, given: Sequence[Tensor]) -> tuple[str, list[Tensor]]:
@@ -141,43 +141,43 @@ class Fusion:
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise
-        expected = self.operate([one.cpu() for one in given])
+        expected = self.operate([tensor.cpu() for tensor in given])
         return self.find_fault(given, expected), expected
 
     def find_fault(self, given: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
         """Return why the kernel cannot be used on the device; empty if it can."""
         try:
-            found = self.launch(given)
+            results = self.launch(given)
         except (RuntimeError, OSError) as error:
             if "out of memory" in str(error):  # the pack halves, and the kernel is compared then
                 raise
             return shorten(" ".join(str(error).split()) or type(error).__name__, 200)
-        largest = max([0.0, *(_largest(one) for one in given if one.dtype.is_floating_point)])
-        for one, other in zip(found, expected, strict=True):
+        largest = max([0.0, *(_largest(tensor) for tensor in given if tensor.dtype.is_floating_point)])
+        for result, other in zip(results, expected, strict=True):
             most = _RELATIVE * _largest(other) + _ABSOLUTE * largest
-            parts = zip(_parts(one), _parts(other), strict=True)
+            parts = zip(_parts(result), _parts(other), strict=True)
             if not all(torch.allclose(a.to(b.device), b, 0.0, most, equal_nan=True) for a, b in parts):
                 return "the kernel gives other numbers than the operations"
         return ""
 
 
-def _name(one: Slot | Tensor) -> Any:
-    return one if isinstance(one, Slot) else id(one)
+def _name(operand: Slot | Tensor) -> Any:
+    return operand if isinstance(operand, Slot) else id(operand)
 
 
 def _find_given(operations: Sequence[Operation]) -> list[Slot | Tensor]:
     """Return each input of the operations once, without the results of their own."""
     made = {slot for operation in operations for slot in operation.results}
-    found: dict[Any, Slot | Tensor] = {}
+    inputs: dict[Any, Slot | Tensor] = {}
     for operation in operations:
-        for one in pytree.tree_leaves(operation.arguments):
+        for leaf in pytree.tree_leaves(operation.arguments):
             # A number that torch keeps as a tensor on the CPU is no argument of a kernel.
-            if isinstance(one, Tensor):
-                if one.dim() or one.device.type != "cpu":
-                    found[_name(one)] = one
-            elif isinstance(one, Slot) and one not in made:
-                found[one] = one
-    return [*found.values()]
+            if isinstance(leaf, Tensor):
+                if leaf.dim() or leaf.device.type != "cpu":
+                    inputs[_name(leaf)] = leaf
+            elif isinstance(leaf, Slot) and leaf not in made:
+                inputs[leaf] = leaf
+    return [*inputs.values()]
 
 
 _TOLD: set[str] = set()
@@ -198,8 +198,8 @@ def _parts(tensor: Tensor) -> Sequence[Tensor]:
 def _largest(tensor: Tensor) -> float:
     """Return the largest finite magnitude of a tensor, 0 if it has none."""
     parts = (part.double() for part in _parts(tensor) if part.numel())
-    found = [part.nan_to_num(posinf=0.0, neginf=0.0).abs().max() for part in parts]
-    return float(torch.stack(found).max()) if found else 0.0
+    maxima = [part.nan_to_num(posinf=0.0, neginf=0.0).abs().max() for part in parts]
+    return float(torch.stack(maxima).max()) if maxima else 0.0
 
 
 def compile_all(several: Sequence[Fusion], device: torch.device) -> None:

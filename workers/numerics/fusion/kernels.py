@@ -64,7 +64,7 @@ def write_kernel(
 def _block_counts(kinds: Sequence[Kind], lanes: int) -> list[int]:
     """Return the three largest numbers of blocks that divide all results of a lane, and 1."""
     rows = [(kind.shape[0] // lanes, *kind.shape[1:]) for kind in kinds]
-    counts = {math.prod(own[:depth]) for own in rows for depth in range(1, len(own))} - {1}
+    counts = {math.prod(shape[:depth]) for shape in rows for depth in range(1, len(shape))} - {1}
     most = min(_BLOCKS_OF_LANE, max(kind.numel for kind in kinds) // lanes // THREADS)
     fitting = (
         count
@@ -129,11 +129,11 @@ class _Layout:
                 scratch.append(self._kinds[key])
         if not self._given:
             raise CannotGenerate("nothing is read")
-        types = [TYPES[self._kind(one).dtype] for one in self._given]
+        types = [TYPES[self._kind(operand).dtype] for operand in self._given]
         parameters = [f"const {name} *g{number}" for number, name in enumerate(types)]
         for letter, kinds in (("o", [self._kinds[slot] for slot in self._results]), ("s", scratch)):
             parameters += [f"{TYPES[kind.dtype]} *{letter}{number}" for number, kind in enumerate(kinds)]
-        names = ", ".join(one.rpartition("*")[2] for one in parameters)
+        names = ", ".join(parameter.rpartition("*")[2] for parameter in parameters)
         head = f"#define PARAMETERS {', '.join(parameters)}\n#define NAMES {names}\n"
         body = [f"    {line}" for line in lines]
         text = "\n".join([head + _PREAMBLE, "KERNEL {", *body, "}", ""])
@@ -199,7 +199,7 @@ class _Layout:
         # Names count on through all loops; arguments are numbered by their first reads.
         writer = Writer(self._cut, self._rules, self._kinds, load=self._load, stored=self._loads)
         at_level = 0
-        for loop in sorted(loops, key=lambda one: one[0]):
+        for loop in sorted(loops, key=lambda head: head[0]):
             if loop[0] != at_level:
                 lines.append("MEET;")
                 at_level = loop[0]
@@ -229,10 +229,10 @@ class _Layout:
             inner = Scope(scope)
             inner.say(rule.joined(total, f"{self._buffers['part', stored.slot]}[f * {PARTS} + {part}]"))
             scope.put(f"for (int {part} = 0; {part} < {PARTS}; {part}++)", inner)
-            found = rule.finish(total, self._kind(rule.source).shape)
+            expression = rule.finish(total, self._kind(rule.source).shape)
         else:
-            found = rule.write(writer, scope, place)
-        name = scope.know((stored.slot, place.key), writer.hold(scope, found, kind.dtype))
+            expression = rule.write(writer, scope, place)
+        name = scope.know((stored.slot, place.key), writer.hold(scope, expression, kind.dtype))
         if buffer := self._buffers.get(key):
             offset = writer.offset(scope, kind, place)
             scope.say(f"{buffer}[{offset}] = {name};")
@@ -266,7 +266,7 @@ def _find_kept(rules: Mapping[Slot, Rule], kinds: Mapping[Any, Kind], results: S
     costs: dict[Any, int] = {}
     for slot, rule in rules.items():
         costs[slot] = getattr(rule, "cost", CHEAP) * (not isinstance(rule, View))
-        costs[slot] += sum(costs.get(one, 1) for one in operands_of(rule))
+        costs[slot] += sum(costs.get(operand, 1) for operand in operands_of(rule))
         dear = costs[slot] > (_CHEAP_PER_ELEMENT if slot in spread else CHEAP)
         shared = not isinstance(rule, View) and dear and (users[slot] > 1 or slot in spread)
         if slot in results or isinstance(rule, Summed) or shared:
@@ -277,15 +277,15 @@ def _find_kept(rules: Mapping[Slot, Rule], kinds: Mapping[Any, Kind], results: S
 
 def operands_of(rule: Rule) -> list[Any]:
     """Return the tensors that a rule reads, each once."""
-    found: list[Any] = []
+    operands: list[Any] = []
 
-    def look(one: Any) -> None:
-        if isinstance(one, Slot | Tensor):
-            found.append(one)
-        elif isinstance(one, list | tuple):
-            for part in one:
+    def look(tree: Any) -> None:
+        if isinstance(tree, Slot | Tensor):
+            operands.append(tree)
+        elif isinstance(tree, list | tuple):
+            for part in tree:
                 look(part)
 
     for value in vars(rule).values():
         look(value)
-    return list({id(one) if isinstance(one, Tensor) else one: one for one in found}.values())
+    return list({id(operand) if isinstance(operand, Tensor) else operand: operand for operand in operands}.values())

@@ -68,16 +68,16 @@ def _permuted(call: Call) -> Rule:
     if call.name == "permute":
         order = [axis % rank for axis in call.positional[1]]
     elif rank:
-        one, other = (0, rank - 1) if call.name == "t" else (axis % rank for axis in call.positional[1:3])
-        order[one], order[other] = order[other], order[one]
+        first, second = (0, rank - 1) if call.name == "t" else (axis % rank for axis in call.positional[1:3])
+        order[first], order[second] = order[second], order[first]
 
     def move(writer: Writer, scope: Scope, place: Place, shape: tuple[int, ...]) -> Place:
         axes = writer.axes(scope, place)
-        own = [""] * rank
+        moved = [""] * rank
         for axis, source_axis in enumerate(order):
-            own[source_axis] = axes[axis]
+            moved[source_axis] = axes[axis]
         touched = {axis for axis, other in enumerate(order) if axis != other}
-        return writer.move(place, shape, tuple(own), touched)
+        return writer.move(place, shape, tuple(moved), touched)
 
     return View(source, move)
 
@@ -123,12 +123,12 @@ def _reduced(call: Call) -> Rule:
     source, shape = call.positional[0], call.shape(call.positional[0])
     axes = call.argument(1, None)
     axes = [axes] if isinstance(axes, int) else axes or range(len(shape))
-    own = tuple(sorted(axis % max(1, len(shape)) for axis in axes))
-    if not own or 0 in [shape[axis] for axis in own]:
+    reduced = tuple(sorted(axis % max(1, len(shape)) for axis in axes))
+    if not reduced or 0 in [shape[axis] for axis in reduced]:
         raise CannotGenerate("a sum of nothing")
     if call.name in ("amax", "amin") and not call.result.dtype.is_floating_point:
         raise CannotGenerate("an extreme of whole numbers")
-    return Reduction(source, own, bool(call.argument(2, False)), call.name, call.result.dtype)
+    return Reduction(source, reduced, bool(call.argument(2, False)), call.name, call.result.dtype)
 
 
 def _multiplied(call: Call) -> Rule:
@@ -144,9 +144,9 @@ def _multiplied(call: Call) -> Rule:
 def _scattered(call: Call) -> Rule:
     source, axis, index, added = call.positional[:4]
     axis = call.axis(axis, source)
-    shape, own = call.shape(source), call.shape(index)
+    shape, index_shape = call.shape(source), call.shape(index)
     others = [number for number in range(len(shape)) if number != axis]
-    if own[axis] > SHORT_SCATTER or any(shape[number] != own[number] for number in others):
+    if index_shape[axis] > SHORT_SCATTER or any(shape[number] != index_shape[number] for number in others):
         raise CannotGenerate("a long scatter")
     return Scattered(source, axis, index, added, call.result.dtype)
 

@@ -125,16 +125,16 @@ class Partition:
         if isinstance(rule, Product) and kind.shape[0] == self.lanes:
             # A sum over the lane behind a product has that effect, too; it is not looked for.
             raise CannotGenerate("one product a lane: fused, it would leave all that follows to one block")
-        found: dict[Slot, bool] = {}
+        edges: dict[Slot, bool] = {}
 
         def look(other: Slot, place: Place) -> bool:
-            found[other] = found.get(other, True) and place.aligned
+            edges[other] = edges.get(other, True) and place.aligned
             return True
 
-        operands: dict[Slot, Rule] = {one: rule for one in operands_of(rule) if isinstance(one, Slot)}
+        operands: dict[Slot, Rule] = {operand: rule for operand in operands_of(rule) if isinstance(operand, Slot)}
         writer = Writer(cut, operands, self.kinds, load=lambda operand, offset: "0", stored=look)
         rule.write(writer, Scope(), Place(kind.shape, None, "f", aligned=True))
-        return found
+        return edges
 
     def _level(self, rule: Rule, edges: Mapping[Slot, bool]) -> _Known:
         if isinstance(rule, View):
@@ -147,9 +147,9 @@ class Partition:
         needed = [0]
         cost: int | None = getattr(rule, "cost", CHEAP)
         for slot, aligned in edges.items():
-            one = self._known(slot)
-            needed.append(one.fused_level + (one.inside and not aligned and one.cost is None))
-            cost = cost + one.cost if cost is not None and one.cost is not None else None
+            known = self._known(slot)
+            needed.append(known.fused_level + (known.inside and not aligned and known.cost is None))
+            cost = cost + known.cost if cost is not None and known.cost is not None else None
         if isinstance(rule, Summed) or (cost is not None and cost > CHEAP):
             cost = None
         return _Known(max(needed), max(needed), inside=True, cost=cost)
@@ -158,7 +158,7 @@ class Partition:
 
     def _needed_outside(self, results: set[Slot]) -> tuple[dict[Slot, int], set[int]]:
         """Return the slots needed outside of fusions, by level, and the views to make for them."""
-        last = max([0, *self.levels, *(one.level for one in self.known.values())])
+        last = max([0, *self.levels, *(known.level for known in self.known.values())])
         needed = dict.fromkeys(results, last)
         views: set[int] = set()
         for number in reversed(range(len(self.operations))):
@@ -195,8 +195,8 @@ class Partition:
         for number, owner in self.owners.items():
             numbers.setdefault(owner, set()).add(number)
         results: set[Slot] = {slot for slot in needed if self.makers.get(slot) in self.owners}
-        for owner, own in numbers.items():
-            reached = self._reach(own, owner)
+        for owner, members in numbers.items():
+            reached = self._reach(members, owner)
             for slot in {slot for number in reached for slot in slots_in(self.operations[number].arguments)}:
                 maker = self.makers.get(slot)
                 if maker in self.owners and maker not in reached:
@@ -210,9 +210,9 @@ class Partition:
             parts[owner] = Part(chosen, rules, [slot for slot in made if slot in results])
         return parts
 
-    def _reach(self, own: set[int], owner: tuple[int, int]) -> set[int]:
+    def _reach(self, members: set[int], owner: tuple[int, int]) -> set[int]:
         """Return a fusion's operations, with the views and the cheap ones that it needs."""
-        reached, left = set(own), list(own)
+        reached, left = set(members), list(members)
         while left:
             for slot in slots_in(self.operations[left.pop()].arguments):
                 maker = self.makers.get(slot)

@@ -57,9 +57,9 @@ class Pointwise:
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
         operands: list[str] = []
         for operand in self.operands:
-            found = writer.element(scope, operand, place, self.dtype)
-            is_call = found.endswith(")") and found[0].isalpha()
-            operands.append(found if is_call or found.isidentifier() else f"({found})")
+            expression = writer.element(scope, operand, place, self.dtype)
+            is_call = expression.endswith(")") and expression[0].isalpha()
+            operands.append(expression if is_call or expression.isidentifier() else f"({expression})")
         return self.template.format(*operands, T=TYPES[self.dtype])
 
 
@@ -75,9 +75,9 @@ class Choice:
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
         chosen = writer.element(scope, self.condition, place, torch.bool)
-        one = writer.element(scope, self.then, place, self.dtype)
+        then = writer.element(scope, self.then, place, self.dtype)
         other = writer.element(scope, self.otherwise, place, self.dtype)
-        return f"{chosen} ? {one} : {other}"
+        return f"{chosen} ? {then} : {other}"
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class Reduction:
         total, term = writer.name("t"), writer.name("r")
         scope.say(f"{TYPES[self.dtype]} {total} = {self.start};")
         sizes = tuple(shape[axis] for axis in self.axes)
-        found = writer.axes(inner, Place(sizes, None, term, aligned=False))
-        axes = outer | dict(zip(self.axes, found, strict=True))
+        indices = writer.axes(inner, Place(sizes, None, term, aligned=False))
+        axes = outer | dict(zip(self.axes, indices, strict=True))
         inner.say(self.joined(total, self.term(writer, inner, place, axes, shape)))
         head = f"for (int {term} = {part}; {term} < {terms}; {term} += {PARTS})"
         if not self.interleaved(shape):
@@ -137,8 +137,8 @@ class Reduction:
         return {axis: axes[axis if self.kept else number] for number, axis in enumerate(outer)}
 
     def term(self, writer: Writer, scope: Scope, place: Place, axes: Mapping[int, str], shape: tuple[int, ...]) -> str:
-        own = tuple("0" if shape[axis] == 1 else axes[axis] for axis in range(len(shape)))
-        there = writer.move(place, shape, own, set(self.axes))
+        indices = tuple("0" if shape[axis] == 1 else axes[axis] for axis in range(len(shape)))
+        there = writer.move(place, shape, indices, set(self.axes))
         return writer.element(scope, self.source, there, self.dtype)
 
     @property
@@ -170,12 +170,12 @@ class Product:
     dtype: torch.dtype
 
     def write(self, writer: Writer, scope: Scope, place: Place) -> str:
-        one, other = writer.kind(self.left).shape, writer.kind(self.right).shape
+        left, right = writer.kind(self.left).shape, writer.kind(self.right).shape
         number, row, column = writer.axes(scope, place)
         total, term, inner = writer.name("t"), writer.name("r"), Scope(scope)
         scope.say(f"{TYPES[self.dtype]} {total} = {spell(0, self.dtype)};")
-        factor = writer.value(inner, self.left, writer.move(place, one, (number, row, term), {2}))
-        by = writer.value(inner, self.right, writer.move(place, other, (number, term, column), {1}))
+        factor = writer.value(inner, self.left, writer.move(place, left, (number, row, term), {2}))
+        by = writer.value(inner, self.right, writer.move(place, right, (number, term, column), {1}))
         inner.say(f"{total} += {factor} * {by};")
         scope.put(f"for (int {term} = 0; {term} < {self.terms}; {term}++)", inner)
         return total
@@ -230,8 +230,8 @@ class Scattered:
         kind, total = TYPES[self.dtype], writer.name("t")
         scope.say(f"{kind} {total} = {writer.element(scope, self.source, place, self.dtype)};")
         for term in range(shape[self.axis]):
-            own = tuple(str(term) if axis == self.axis else one for axis, one in enumerate(axes))
-            there = writer.move(place, shape, own, {self.axis})
+            indices = tuple(str(term) if axis == self.axis else index for axis, index in enumerate(axes))
+            there = writer.move(place, shape, indices, {self.axis})
             inner = Scope(scope)
             inner.say(f"{total} += {writer.element(inner, self.added, there, self.dtype)};")
             scope.put(f"if ({writer.value(scope, self.index, there)} == {axes[self.axis]})", inner)
@@ -256,14 +256,14 @@ class Joined:
         for piece, first, end, step in self.pieces:
             inner, shape = Scope(scope), writer.kind(piece).shape
             within = f"{here} >= {first} && {here} < {end}"
-            own = here if (first, step) == (0, 1) else f"({here} - {first})"
+            index = here if (first, step) == (0, 1) else f"({here} - {first})"
             if step > 1:
-                within, own = f"{within} && {own} % {step} == 0", f"{own} / {step}"
+                within, index = f"{within} && {index} % {step} == 0", f"{index} / {step}"
             there = list(axes)
             if len(shape) < len(axes):  # what was selected has no such axis
                 del there[self.axis]
             else:
-                there[self.axis] = "0" if shape[self.axis] == 1 else writer.hold_index(inner, own)
+                there[self.axis] = "0" if shape[self.axis] == 1 else writer.hold_index(inner, index)
             moved = writer.move(place, shape, tuple(there), {self.axis})
             inner.say(f"{total} = {writer.element(inner, piece, moved, self.dtype)};")
             scope.put(f"if ({within})", inner)

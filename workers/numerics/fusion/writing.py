@@ -81,8 +81,8 @@ class Writer:
         # A number in a tensor of the meta device has no value: an estimate loads it.
         if isinstance(operand, Tensor) and not kind.shape and not operand.is_meta:
             return spell(operand.item(), dtype)
-        found = self.value(scope, operand, self.broadcast(scope, place, kind.shape))
-        return found if kind.dtype == dtype else f"{TYPES[dtype]}({found})"
+        expression = self.value(scope, operand, self.broadcast(scope, place, kind.shape))
+        return expression if kind.dtype == dtype else f"{TYPES[dtype]}({expression})"
 
     def value(self, scope: Scope, operand: Slot | Tensor, place: Place) -> str:
         """Return the variable that holds a tensor's element at a place of its shape."""
@@ -126,7 +126,7 @@ class Writer:
             return place.axes
         assert place.flat is not None
         key = ("axes", place.key)
-        found: list[str] = []
+        axes: list[str] = []
         for axis, size in enumerate(place.shape):
             inner = math.prod(place.shape[axis + 1 :])
             known = scope.find((key, axis))
@@ -136,8 +136,8 @@ class Writer:
                 expression = expression if axis == 0 else f"({expression}) % {size}"
                 known = "0" if size == 1 else self.hold_index(scope, expression)
                 scope.know((key, axis), known)
-            found.append(known)
-        return tuple(found)
+            axes.append(known)
+        return tuple(axes)
 
     def flat(self, scope: Scope, place: Place) -> str:
         """Return the number of a place in the order of the axes."""
@@ -180,6 +180,6 @@ class Writer:
             return self.reshape(scope, place, shape)
         behind = len(place.shape) - len(shape)
         axes = self.axes(scope, place)[behind:]
-        own = tuple("0" if size == 1 else axis for axis, size in zip(axes, shape, strict=True))
+        indices = tuple("0" if size == 1 else axis for axis, size in zip(axes, shape, strict=True))
         touched = {axis for axis, size in enumerate(shape) if size != place.shape[axis + behind]}
-        return self.move(place, shape, own, touched if not behind else set(range(len(shape))))
+        return self.move(place, shape, indices, touched if not behind else set(range(len(shape))))

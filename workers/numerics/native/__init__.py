@@ -79,10 +79,10 @@ def describe_compiler() -> str:
 
 def instruction_set() -> str:
     """Return the vector instructions of the steps: `AVX512`, `AVX2`, `NEON` or `DEFAULT`."""
-    found = library("streams")
-    assert found, "there are native steps"
-    found.instruction_set.restype = ctypes.c_char_p
-    return found.instruction_set().decode()
+    streams = library("streams")
+    assert streams, "there are native steps"
+    streams.instruction_set.restype = ctypes.c_char_p
+    return streams.instruction_set().decode()
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
@@ -111,8 +111,8 @@ def _find(unit: Unit) -> _Loaded | None:
 
     compiler = building.find_compiler()
     wants_own = compiler and (os.environ.get("CXX") or building.user_flags())
-    if not wants_own and (found := prebuilt.find(unit)):
-        path, origin = found
+    if not wants_own and (binary := prebuilt.find(unit)):
+        path, origin = binary
         try:
             return _Loaded(ctypes.CDLL(str(path)), origin)
         except OSError as error:
@@ -137,10 +137,10 @@ def _say(text: str, *values: object) -> None:
 
 def _compile(unit: Unit, compiler: list[str]) -> _Loaded:
     """Load the unit's library from the cache; compile it first if the cache lacks it."""
-    version, own = building.version(tuple(compiler)), building.user_flags()
-    options = [*building.flags(), *own]
+    version, user_flags = building.version(tuple(compiler)), building.user_flags()
+    options = [*building.flags(), *user_flags]
     name = f"{unit.name}-{building.digest(unit, options, *compiler, version, _processor())}.so"
-    origin = " ".join([version.partition("\n")[0], *own])
+    origin = " ".join([version.partition("\n")[0], *user_flags])
     path = cache_folder() / name
     if kept := _open(path):
         return _Loaded(kept, origin)
@@ -186,5 +186,5 @@ def _processor() -> str:
     lines = building.read_cpuinfo()
     if not lines:
         return platform.processor() + platform.machine()
-    told = ("model name", "flags", "Features")
-    return "\n".join(sorted({line for line in lines if line.startswith(told)}))
+    fields = ("model name", "flags", "Features")
+    return "\n".join(sorted({line for line in lines if line.startswith(fields)}))

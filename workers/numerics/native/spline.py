@@ -50,9 +50,9 @@ _values.register_fake(lambda points, *_: torch.empty_like(points))
 def _gradients(gradient: Tensor, points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Return gradients [L, m] by points and [L, n] by knots, from that by values [L, m]."""
     tensors = [tensor.contiguous() for tensor in (gradient, points, knots, low, scale)]
-    found = torch.empty_like(tensors[1]), torch.empty_like(tensors[2])
-    _run("spline_gradient", points, knots, *tensors, *found)
-    return found
+    gradients = torch.empty_like(tensors[1]), torch.empty_like(tensors[2])
+    _run("spline_gradient", points, knots, *tensors, *gradients)
+    return gradients
 
 
 def _run(name: str, points: Tensor, knots: Tensor, *tensors: Tensor) -> None:

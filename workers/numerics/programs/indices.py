@@ -34,62 +34,62 @@ class Index(NamedTuple):
     def plus(self, other: Index, factor: int = 1) -> Index:
         """Return the sum of this index and another one times a factor."""
         terms = {**self.terms}
-        for variable, own in other.terms.items():
-            terms[variable] = terms.get(variable, 0) + own * factor
-        terms = {variable: own for variable, own in terms.items() if own}
+        for variable, coefficient in other.terms.items():
+            terms[variable] = terms.get(variable, 0) + coefficient * factor
+        terms = {variable: coefficient for variable, coefficient in terms.items() if coefficient}
         return Index(self.constant + other.constant * factor, terms)
 
     @property
     def least(self) -> int:
-        return self.constant + sum(min(0, factor) * (one.size - 1) for one, factor in self.terms.items())
+        return self.constant + sum(min(0, factor) * (variable.size - 1) for variable, factor in self.terms.items())
 
     @property
     def most(self) -> int:
-        return self.constant + sum(max(0, factor) * (one.size - 1) for one, factor in self.terms.items())
+        return self.constant + sum(max(0, factor) * (variable.size - 1) for variable, factor in self.terms.items())
 
     def write(self) -> str:
         items = self.terms.items()
-        terms = [one.name if factor == 1 else f"{one.name} * {factor}" for one, factor in items]
+        terms = [variable.name if factor == 1 else f"{variable.name} * {factor}" for variable, factor in items]
         return " + ".join([*terms, *([str(self.constant)] if self.constant or not terms else [])])
 
     def without(self, names: frozenset[str]) -> Index:
         """Return the index without these loop variables, which are in no expression of it."""
-        terms = {one: factor for one, factor in self.terms.items() if one.name not in names}
+        terms = {variable: factor for variable, factor in self.terms.items() if variable.name not in names}
         return Index(self.constant, terms)
 
     def part(self, names: frozenset[str]) -> Mapping[Variable, int]:
         """Return the terms that change with these loop variables."""
         items = self.terms.items()
-        return {one: factor for one, factor in items if one.name in names or one.names & names}
+        return {variable: factor for variable, factor in items if variable.name in names or variable.names & names}
 
 
 def linear(offset: int, strides: Sequence[int], indices: Sequence[Index]) -> Index:
     """Return the offset of an element in memory from its index along each axis."""
-    found = Index(offset)
+    total = Index(offset)
     for stride, index in zip(strides, indices, strict=True):
-        found = found.plus(index, stride)
-    return found
+        total = total.plus(index, stride)
+    return total
 
 
 def unravel(flat: Index, shape: Sequence[int]) -> list[Index]:
     """Return the index along each axis, from an element's number in the order of the axes."""
-    found: list[Index] = []
+    indices: list[Index] = []
     for axis, size in enumerate(shape):
         quotient, flat = _divide(flat, math.prod(shape[axis + 1 :]))
-        found.append(quotient if size > 1 else Index())
-    return found
+        indices.append(quotient if size > 1 else Index())
+    return indices
 
 
 def _divide(index: Index, by: int) -> tuple[Index, Index]:
     """Return quotient and remainder of an index that is not negative."""
     if by == 1:
         return index, Index()
-    whole = {one: factor // by for one, factor in index.terms.items() if factor % by == 0}
-    rest = {one: factor for one, factor in index.terms.items() if factor % by}
+    whole = {variable: factor // by for variable, factor in index.terms.items() if factor % by == 0}
+    rest = {variable: factor for variable, factor in index.terms.items() if factor % by}
     quotient, remainder = Index(index.constant // by, whole), Index(index.constant % by, rest)
     if remainder.least >= 0 and remainder.most < by:
         return quotient, remainder
-    names = frozenset(name for one in rest for name in (one.names or {one.name}))
+    names = frozenset(name for variable in rest for name in (variable.names or {variable.name}))
     text = remainder.write()
     low = remainder.least // by
     if low < 0:  # shifted, as C++ rounds quotients towards zero

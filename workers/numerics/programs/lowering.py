@@ -150,7 +150,7 @@ class Lowering:
     def _operand(self, leaf: Any) -> Any:
         """Return the value of a slot or constant tensor, also in lists, or the number itself."""
         if isinstance(leaf, list):
-            return [self._operand(one) for one in leaf]
+            return [self._operand(part) for part in leaf]
         if isinstance(leaf, Slot):
             if leaf not in self._values:
                 raise CannotGenerate(f"{self._kinds[leaf].dtype}")
@@ -184,7 +184,7 @@ class Lowering:
         [slot, *_], target = operation.results, operation.arguments[0][0]
         root = self._roots.get(slot, slot)
         alike = [other for other in self._values if self._roots.get(other, other) == root]
-        is_read_later = any(self._last_use.get(one, 0) > number for one in alike if one != slot)
+        is_read_later = any(self._last_use.get(other, 0) > number for other in alike if other != slot)
         value = self._values.get(slot)
         is_own = isinstance(value, Lazy) or (isinstance(value, Stored) and value.buffer.given is None)
         if target != slot or is_read_later or not is_own:
@@ -205,13 +205,13 @@ class Lowering:
         like = torch.empty_strided(source.shape, strides, device="meta")
         views = pytree.tree_leaves(operation.function(like, *positional[1:], **keywords))
         for slot, view in zip(operation.results, views, strict=True):
-            shape, own, offset = tuple(view.shape), tuple(view.stride()), view.storage_offset()
+            shape, view_strides, offset = tuple(view.shape), tuple(view.stride()), view.storage_offset()
             if isinstance(source, Stored):
-                self._values[slot] = Stored(source.buffer, shape, own, source.offset + offset)
-            elif (shape, own) == (source.shape, strides):
+                self._values[slot] = Stored(source.buffer, shape, view_strides, source.offset + offset)
+            elif (shape, view_strides) == (source.shape, strides):
                 self._values[slot] = source
             else:
-                self._values[slot] = view_of(source, shape, own, offset)
+                self._values[slot] = view_of(source, shape, view_strides, offset)
 
     def _pointwise(self, name: str, positional: list[Any], keywords: Mapping[str, Any], slot: Slot) -> Lazy:
         """Return the value of a pointwise operation; `name` is its out-of-place variant's."""

@@ -40,9 +40,9 @@ def record(function: Callable[..., Any], leaves: Sequence[Tensor], knows: Callab
     known = {slot: tensor for slot, tensor in tape.made.items() if slot in tape.fixed}
     # Constants, also those that were written piece by piece, have their last numbers by now.
     operations = [
-        one._replace(arguments=replace(Slot, lambda slot: known.get(slot, slot), one.arguments))
-        for one in tape.operations
-        if not one.results or not known.keys() >= slots_in(one.results)
+        operation._replace(arguments=replace(Slot, lambda slot: known.get(slot, slot), operation.arguments))
+        for operation in tape.operations
+        if not operation.results or not known.keys() >= slots_in(operation.results)
     ]
     results = replace(Slot, lambda slot: known.get(slot, slot), results)
     operations = join_gradients(simplify(operations, results), results)
@@ -72,9 +72,9 @@ class _SimplerTape(Tape):
                     return func.decompose(*args, **(kwargs or {}))
         self._note_constants(func, name, args, kwargs or {})
         returned = super().__torch_dispatch__(func, types, args, kwargs)
-        for one in pytree.tree_leaves(returned):
-            if isinstance(one, Tensor) and (slot := self.slots(one)) in self.fixed:
-                self.made[slot] = one
+        for leaf in pytree.tree_leaves(returned):
+            if isinstance(leaf, Tensor) and (slot := self.slots(leaf)) in self.fixed:
+                self.made[slot] = leaf
         return returned
 
     def _note_constants(self, func: Any, name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
@@ -82,19 +82,19 @@ class _SimplerTape(Tape):
 
         Raises CannotGenerate if it writes into a constant that was read before.
         """
-        tensors = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
-        slots = [self.slots(one) for one in tensors]
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        slots = [self.slots(tensor) for tensor in tensors]
         constants = [not isinstance(slot, Slot) or slot in self.fixed for slot in slots]
-        for argument, one in zip(func._schema.arguments, args, strict=False):
-            if argument.alias_info and argument.alias_info.is_write and isinstance(one, Tensor):
-                if not isinstance(self.slots(one), Slot):
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info and argument.alias_info.is_write and isinstance(value, Tensor):
+                if not isinstance(self.slots(value), Slot):
                     raise CannotGenerate(f"{name} into a tensor that is kept from step to step")
-                if all(constants) and one.untyped_storage().data_ptr() in self._read:
+                if all(constants) and value.untyped_storage().data_ptr() in self._read:
                     raise CannotGenerate(f"{name} into a constant that was read before")
         if not all(constants):
-            for one, is_constant in zip(tensors, constants, strict=True):
+            for tensor, is_constant in zip(tensors, constants, strict=True):
                 if is_constant:
-                    memory = one.untyped_storage()
+                    memory = tensor.untyped_storage()
                     self._read[memory.data_ptr()] = memory
 
 

@@ -162,7 +162,7 @@ def _triangle(sign: str, lowering: Lowering, kind: Kind, source: Value, diagonal
 
 def _stack(lowering: Lowering, kind: Kind, parts: list[Value], axis: int = 0) -> Value:
     to, axis = new(kind), axis % max(1, len(kind.shape))
-    shape, strides = ((*own[:axis], *own[axis + 1 :]) for own in (to.shape, to.strides))
+    shape, strides = ((*by_axis[:axis], *by_axis[axis + 1 :]) for by_axis in (to.shape, to.strides))
     for number, part in enumerate(parts):
         lowering.copy(part, Stored(to.buffer, shape, strides, number * to.strides[axis]))
     return to
@@ -203,7 +203,7 @@ def _select_gradient(lowering: Lowering, kind: Kind, source: Value, sizes: list[
     """Write the gradient of a selection into zeros of the whole tensor's shape."""
     axis %= len(sizes)
     if isinstance(source, Stored):
-        shape, strides = ((*own[:axis], 1, *own[axis:]) for own in (source.shape, source.strides))
+        shape, strides = ((*by_axis[:axis], 1, *by_axis[axis:]) for by_axis in (source.shape, source.strides))
         source = Stored(source.buffer, shape, strides, source.offset)
     else:
         like = torch.empty(source.shape, device="meta").unsqueeze(axis)
@@ -247,14 +247,14 @@ def _add_product(
 def _product(lowering: Lowering, kind: Kind, left: Value, right: Value, bias: Stored | None = None) -> Stored:
     if not kind.dtype.is_floating_point:
         raise CannotGenerate("a product of whole numbers")
-    one, other = (_batched(lowering.in_memory(factor)) for factor in (left, right))
+    lefts, rights = (_batched(lowering.in_memory(factor)) for factor in (left, right))
     to = new(kind)
-    if not one.shape[2]:
+    if not lefts.shape[2]:
         raise CannotGenerate("a product of nothing")
     if kind.numel:
         batch = _batched(to)
-        sizes = [*one.shape, other.shape[2], *one.strides, *other.strides, *batch.strides[:2]]
-        lowering.steps.append(Call("product", [one, other, bias], [batch], sizes))
+        sizes = [*lefts.shape, rights.shape[2], *lefts.strides, *rights.strides, *batch.strides[:2]]
+        lowering.steps.append(Call("product", [lefts, rights, bias], [batch], sizes))
     return to
 
 
@@ -270,7 +270,7 @@ def _spline(name: str, lowering: Lowering, kind: Kind, *operands: Value) -> tupl
     read = [_contiguous(lowering, operand) for operand in operands]
     *_, points, knots, _low, _scale = read
     alike = [points, knots] if name == "spline_gradient" else [points]
-    written = [new(Kind(one.shape, one.strides, kind.dtype)) for one in alike]
+    written = [new(Kind(stored.shape, stored.strides, kind.dtype)) for stored in alike]
     if count := math.prod(points.shape):
         lowering.steps.append(Call(name, read, written, [count, math.prod(knots.shape)]))
     return tuple(written)
@@ -280,7 +280,7 @@ def _contiguous(lowering: Lowering, value: Value) -> Stored:
     """Return an operand in memory, its elements contiguous in the order of its axes."""
     stored = lowering.in_memory(value)
     axes = zip(stored.strides, contiguous_strides(stored.shape), stored.shape, strict=True)
-    if any(own != dense for own, dense, size in axes if size > 1):
+    if any(stride != dense for stride, dense, size in axes if size > 1):
         return lowering.store(stored)
     return stored
 

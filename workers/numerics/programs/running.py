@@ -39,16 +39,16 @@ class LaneProgram:
         """Record the function for tensors of these shapes; raises CannotGenerate, CannotRecord."""
         lowering = Lowering(record(function, leaves, knows), RULES)
         self._results = lowering.results
-        results = [one.buffer for one in self._results]
+        results = [result.buffer for result in self._results]
         self._schedule = schedule(lowering.steps, results)
-        every = [buffer for one in self._schedule for buffer in one.buffers if buffer]
+        every = [buffer for step in self._schedule for buffer in step.buffers if buffer]
         self._buffers: dict[int, Buffer] = {id(buffer): buffer for buffer in every}
-        self._shapes = [one.shape for one in self._results]
+        self._shapes = [result.shape for result in self._results]
         self._bytes, self._offsets = self._plan_memory()
-        texts = dict.fromkeys(one.text for one in self._schedule if isinstance(one, Kernel))
+        texts = dict.fromkeys(step.text for step in self._schedule if isinstance(step, Kernel))
         if (length := sum(map(len, texts))) > _LONGEST:
             raise CannotGenerate(f"a step whose code has {length} characters, more than {_LONGEST}")
-        if (most := max([0, *(len(one.buffers) for one in self._schedule)])) > _ARGUMENTS:
+        if (most := max([0, *(len(step.buffers) for step in self._schedule)])) > _ARGUMENTS:
             raise CannotGenerate(f"a kernel of {most} tensors, more than {_ARGUMENTS}")
         self._units, self._names = _units(list(texts))
         self._calls: Any = None
@@ -71,16 +71,16 @@ class LaneProgram:
         self._run = runtime.run_program
         numbers = {key: number for number, key in enumerate(self._buffers)}
         calls: list[int] = []
-        for one in self._schedule:
-            own = [numbers[id(buffer)] if buffer else -1 for buffer in one.buffers]
-            sizes = one.numbers if isinstance(one, Call) else []
-            if isinstance(one, Call):
-                function = getattr(runtime, one.function)
+        for step in self._schedule:
+            arguments = [numbers[id(buffer)] if buffer else -1 for buffer in step.buffers]
+            sizes = step.numbers if isinstance(step, Call) else []
+            if isinstance(step, Call):
+                function = getattr(runtime, step.function)
             else:
-                unit, name = self._names[one.text]
+                unit, name = self._names[step.text]
                 function = getattr(libraries[unit], name)
             pointer = ctypes.cast(function, ctypes.c_void_p).value or 0
-            calls += [pointer, len(own), *own, len(sizes), *sizes]
+            calls += [pointer, len(arguments), *arguments, len(sizes), *sizes]
         self._calls = (ctypes.c_int64 * len(calls))(*calls)
         return True
 
@@ -92,15 +92,15 @@ class LaneProgram:
         lanes = len(leaves[0])
         kept: list[Tensor] = []  # memory that must outlive the call
         results = [
-            leaves[0].new_empty((lanes, *shape), dtype=one.dtype)
-            for shape, one in zip(self._shapes, self._results, strict=True)
+            leaves[0].new_empty((lanes, *shape), dtype=result.dtype)
+            for shape, result in zip(self._shapes, self._results, strict=True)
         ]
         arena = getattr(self._memory, "arena", None)
         if arena is None:  # kept by each thread: new memory would not be cached
             arena = self._memory.arena = torch.empty(self._bytes + _LINE, dtype=torch.uint8)
         if spoil:
-            for one in (arena, *results):
-                one.view(torch.uint8).fill_(255)
+            for memory in (arena, *results):
+                memory.view(torch.uint8).fill_(255)
         start = -(-arena.data_ptr() // _LINE) * _LINE
         places: list[int] = []
         steps: list[int] = []
@@ -114,8 +114,8 @@ class LaneProgram:
                 constant = buffer.constant
                 places.append(start + self._offsets[key] if constant is None else constant.data_ptr())
                 steps.append(0)
-        own, fault = ctypes.c_int64 * len(places), (ctypes.c_int64 * 2)()
-        counts = ctypes.c_int64(lanes), ctypes.c_int64(len(places)), own(*places), own(*steps)
+        array, fault = ctypes.c_int64 * len(places), (ctypes.c_int64 * 2)()
+        counts = ctypes.c_int64(lanes), ctypes.c_int64(len(places)), array(*places), array(*steps)
         self._run(*counts, ctypes.c_int64(len(self._schedule)), self._calls, fault)
         if fault[1]:
             text = f"index {fault[0]} is out of bounds for dimension with size {fault[1]}"
@@ -129,8 +129,8 @@ class LaneProgram:
         cached memory is used again.
         """
         used: dict[int, tuple[int, int]] = {}
-        for number, one in enumerate(self._schedule):
-            for buffer in one.buffers:
+        for number, step in enumerate(self._schedule):
+            for buffer in step.buffers:
                 if buffer and buffer.is_made:
                     used[id(buffer)] = used.get(id(buffer), (number, number))[0], number
         offsets: dict[int, int] = {}
@@ -169,10 +169,10 @@ def _units(texts: Sequence[str]) -> tuple[list[Unit], dict[str, tuple[int, str]]
     names: dict[str, tuple[int, str]] = {}
     units: list[Unit] = []
     for number, group in enumerate(groups):
-        own: list[str] = []
+        kernels: list[str] = []
         for text in group:
             name = f"kernel_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
             names[text] = number, name
-            own.append(text.replace("work(", f"{name}_work(").replace("NAME", name))
-        units.append(Unit("program", "\n".join([PREAMBLE, *own, "}", ""]), _FLAGS))
+            kernels.append(text.replace("work(", f"{name}_work(").replace("NAME", name))
+        units.append(Unit("program", "\n".join([PREAMBLE, *kernels, "}", ""]), _FLAGS))
     return units, names

@@ -60,11 +60,11 @@ def schedule(steps: Sequence[Loops | Call], results: Sequence[Buffer]) -> list[K
     for step in steps:
         schedule.add(step)
     kept = {id(buffer) for buffer in results}
-    for number, one in enumerate(schedule.done):
-        if isinstance(one, Kernel):
-            own = {id(loops.buffer) for loops in one.loops}
-            read = {key for key, last in schedule.last_read.items() if key in own and last > number}
-            write_kernel(one, own - read - kept)
+    for number, kernel in enumerate(schedule.done):
+        if isinstance(kernel, Kernel):
+            made = {id(loops.buffer) for loops in kernel.loops}
+            read = {key for key, last in schedule.last_read.items() if key in made and last > number}
+            write_kernel(kernel, made - read - kept)
     return schedule.done
 
 
@@ -79,17 +79,17 @@ class _Schedule:
 
     def add(self, step: Loops | Call) -> None:
         if isinstance(step, Call):
-            read = [one.buffer for one in step.read if one]
+            read = [stored.buffer for stored in step.read if stored]
             self.done.append(step)
-            for one in step.written:
-                self._note(len(self.done) - 1, read, one.buffer)
+            for stored in step.written:
+                self._note(len(self.done) - 1, read, stored.buffer)
             return
         body = write_loops(step, step.axes[:-1])
         assert body, "loops have rows of their own"
         read = [buffer for buffer, _ in body.body.loads]
         first = max([0, *(self._made.get(id(buffer), 0) for buffer in read)])
         last = len(self.done) - 1
-        for number in dict.fromkeys(one for one in (first, last) if first <= one):
+        for number in dict.fromkeys(index for index in (first, last) if first <= index):
             kernel = self.done[number] if self.done else None
             if isinstance(kernel, Kernel) and self._joins(kernel, number, step):
                 break
@@ -109,14 +109,14 @@ class _Schedule:
         rows = _rows_for(kernel.rows, step.axes)
         if rows is None or len(kernel.loops) >= _MOST:
             return False
-        own = write_loops(step, rows)
-        if own is None:
+        written = write_loops(step, rows)
+        if written is None:
             return False
-        bodies = kernel.bodies if rows == kernel.rows else [write_loops(one, rows) for one in kernel.loops]
+        bodies = kernel.bodies if rows == kernel.rows else [write_loops(loops, rows) for loops in kernel.loops]
         if None in bodies:
             return False
         names = frozenset(f"o{axis}" for axis in range(len(rows)))
-        for buffer, index in own.body.loads:
+        for buffer, index in written.body.loads:
             if self._made.get(id(buffer)) != number:
                 continue
             [writer, *others] = self._writers[id(buffer)]
@@ -128,7 +128,7 @@ class _Schedule:
             stored, read = body.place.without(names), index.without(names)
             if read.least < stored.least or stored.most < read.most:  # not stored for this row
                 return False
-        kernel.rows, kernel.bodies = rows, [body for body in [*bodies, own] if body]
+        kernel.rows, kernel.bodies = rows, [body for body in [*bodies, written] if body]
         kernel.loops.append(step)
         return True
 
@@ -142,9 +142,9 @@ def _rows_for(rows: Axes, axes: Axes) -> Axes | None:
         return None
     ends = [math.prod(some[at:]) for some in (rows, axes[:depth]) for at in range(len(some) + 1)]
     cuts = sorted({*ends}, reverse=True)
-    if any(one % other for one, other in itertools.pairwise(cuts)):
+    if any(cut % other for cut, other in itertools.pairwise(cuts)):
         return None
-    return tuple(one // other for one, other in itertools.pairwise(cuts))
+    return tuple(cut // other for cut, other in itertools.pairwise(cuts))
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def write_loops(
             break
         index, done = Index(), 1
         while done < size and at < len(rows):
-            terms = {one: factor * rows[at] for one, factor in index.terms.items()}
+            terms = {variable: factor * rows[at] for variable, factor in index.terms.items()}
             index = Index(0, terms).plus(Index.of(variables[at]))
             done *= rows[at]
             at += 1
@@ -175,7 +175,7 @@ def write_loops(
     if at != len(rows) or len(left) > 1:
         return None
     indices += [Index.of(Variable("c", size)) for size in left]
-    body = Body(frozenset(one.name for one in variables), locate)
+    body = Body(frozenset(variable.name for variable in variables), locate)
     value = loops.value(body, indices)
     place = loops.place(body, indices)
     scanned = indices[loops.scanned[0]].write() if loops.how == "scan" else ""
@@ -193,7 +193,7 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
     first: list[str] = []
     for loops, body in zip(kernel.loops, kernel.bodies, strict=True):
         key, left = id(loops.buffer), body.place.without(rows)
-        writers = [one for one in kernel.loops if one.buffer is loops.buffer]
+        writers = [writer for writer in kernel.loops if writer.buffer is loops.buffer]
         is_whole = loops.how != "scan" and not body.adds_up
         is_short = left.least >= 0 and left.most < 4096
         if key in unneeded and len(writers) == 1 and is_whole and is_short:
@@ -222,7 +222,7 @@ def write_kernel(kernel: Kernel, unneeded: set[int]) -> None:
             *(f"    {line}" for line in lines),
             "}",
         ]
-    types = [TYPES[one.kept_as] for one in kernel.buffers]
+    types = [TYPES[buffer.kept_as] for buffer in kernel.buffers]
     parameters = ", ".join(f"{kind} *__restrict b{number}" for number, kind in enumerate(types))
     given = ", ".join(f"({kind} *)at[{number}]" for number, kind in enumerate([*types, "Long"]))
     kernel.text = "\n".join(

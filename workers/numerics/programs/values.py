@@ -120,12 +120,12 @@ class Call:
     @property
     def buffers(self) -> list[Buffer | None]:
         """The memory of the arguments, in their order."""
-        return [one.buffer if one else None for one in (*self.read, *self.written)]
+        return [stored.buffer if stored else None for stored in (*self.read, *self.written)]
 
     @property
     def numbers(self) -> list[int]:
         """The sizes, then the offset of each argument in its memory."""
-        return [*self.sizes, *(one.offset if one else 0 for one in (*self.read, *self.written))]
+        return [*self.sizes, *(stored.offset if stored else 0 for stored in (*self.read, *self.written))]
 
 
 _CHANGES = re.compile(r"\b(v\d+|c)\b")
@@ -171,16 +171,16 @@ class Body:
 
 def broadcast(shape: Sequence[int], indices: Sequence[Index]) -> list[Index]:
     """Return the indices of an operand of this shape for an element of the result."""
-    own = indices[len(indices) - len(shape) :]
-    return [Index() if size == 1 else index for size, index in zip(shape, own, strict=True)]
+    tail = indices[len(indices) - len(shape) :]
+    return [Index() if size == 1 else index for size, index in zip(shape, tail, strict=True)]
 
 
 def element(body: Body, operand: Any, indices: Sequence[Index], dtype: torch.dtype) -> str:
     """Return the expression, in this type, of an element of a value or of a number."""
     if not isinstance(operand, Stored | Lazy):
         return spell(operand, dtype)
-    found = operand.load(body, broadcast(operand.shape, indices))
-    return found if operand.dtype == dtype else body.hold(f"{TYPES[dtype]}({found})", dtype)
+    expression = operand.load(body, broadcast(operand.shape, indices))
+    return expression if operand.dtype == dtype else body.hold(f"{TYPES[dtype]}({expression})", dtype)
 
 
 def formula(template: str, operands: Sequence[Any], kind: Kind, dtype: torch.dtype) -> Lazy:
@@ -193,8 +193,8 @@ def formula(template: str, operands: Sequence[Any], kind: Kind, dtype: torch.dty
         texts = [text if text.isidentifier() else f"({text})" for text in texts]
         return body.hold(template.format(*texts, T=TYPES[dtype]), kind.dtype)
 
-    own = 0 if template == "{0}" else cost_of(template)
-    return Lazy(kind.shape, kind.dtype, load, own + weight_of(operands))
+    cost = 0 if template == "{0}" else cost_of(template)
+    return Lazy(kind.shape, kind.dtype, load, cost + weight_of(operands))
 
 
 def new(kind: Kind) -> Stored:

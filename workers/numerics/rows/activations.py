@@ -120,12 +120,12 @@ def _record(
     gradient = torch.randn(QUERIES, KEYS, dtype=dtype, generator=generator)
     ones = torch.ones(QUERIES, KEYS, dtype=dtype)
     numbers = {name: value.detach().clone() for name, value in learned.items()}
-    told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
+    given_knobs = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
     for leaf in (hidden, *numbers.values()):
         leaf.requires_grad_()
-    recording = Recorder([hidden, gradient, ones, *numbers.values(), *told.values()])
+    recording = Recorder([hidden, gradient, ones, *numbers.values(), *given_knobs.values()])
     with recording, loops.recording(), torch.enable_grad():
-        values = apply(hidden, numbers, told)
+        values = apply(hidden, numbers, given_knobs)
         if values.shape != gradient.shape:
             raise NotOfRows("it does not make one number of each channel")
         slopes = _gradients(values, [hidden], ones)
@@ -136,14 +136,14 @@ def _record(
 
     inputs = [graph.input(f"hidden {n}", Level.KEY) for n in range(parts)]
     incoming = graph.input("gradient", Level.KEY)
-    own = of_keys(incoming, 0.0)  # beyond the last channel no gradient comes in
+    incoming_formula = of_keys(incoming, 0.0)  # beyond the last channel no gradient comes in
     leaves: dict[Slot, TensorFormula] = {
-        recording.leaves[id(hidden)]: side_by_side([of_keys(one, None) for one in inputs]),
-        recording.leaves[id(gradient)]: own,
+        recording.leaves[id(hidden)]: side_by_side([of_keys(node, None) for node in inputs]),
+        recording.leaves[id(gradient)]: incoming_formula,
         recording.leaves[id(ones)]: of_keys(1.0, 1.0),
     }
     given: list[Node] = []
-    for name, tensor in (*numbers.items(), *told.items()):
+    for name, tensor in (*numbers.items(), *given_knobs.items()):
         if tensor.numel() != 1:
             raise NotOfRows(f"{name} is more than a number")
         given.append(graph.input(f"given {len(given)} {name}", Level.HEAD))
@@ -154,7 +154,7 @@ def _record(
 
     def found(tensor: Tensor | None) -> list[Operand]:
         formula = reader.formula_of(recording.slot(tensor)) if tensor is not None else None
-        return [one.visible for one in formula.parts or (formula,)] if formula else [0.0]
+        return [part.visible for part in formula.parts or (formula,)] if formula else [0.0]
 
     of_values, of_parts = found(values)[0], found(slopes[0])
     result = _Read(inputs, incoming, given, of_values, of_parts * (parts // len(of_parts)), [])
@@ -162,10 +162,10 @@ def _record(
     if any(node.what != "input" and node.level == Level.ROW for node in nodes):
         raise NotOfRows("it mixes channels")
     for name, tensor in zip(numbers, by_learned, strict=True):
-        [one] = found(tensor)
-        if isinstance(one, Node) and one.level in (Level.ROW, Level.KEY):
+        [operand] = found(tensor)
+        if isinstance(operand, Node) and operand.level in (Level.ROW, Level.KEY):
             raise NotOfRows(f"the gradient by {name} is not a sum over rows")
-        result.by_learned.append(one)
+        result.by_learned.append(operand)
     return result
 
 

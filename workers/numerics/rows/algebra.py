@@ -62,20 +62,20 @@ class Algebra:
 
     def apply(self, name: str, *operands: Any, **keywords: Any) -> TensorFormula:
         """Return the result of an elementwise operation on tensors and numbers."""
-        tensors = {n: one for n, one in enumerate(operands) if isinstance(one, TensorFormula)}
+        tensors = {n: operand for n, operand in enumerate(operands) if isinstance(operand, TensorFormula)}
         if count := max((len(tensor.parts) for tensor in tensors.values()), default=0):
-            parts = [one.parts if n in tensors else () for n, one in enumerate(operands)]
-            pieces = [own or [one] * count for own, one in zip(parts, operands, strict=True)]
+            parts = [operand.parts if n in tensors else () for n, operand in enumerate(operands)]
+            pieces = [split or [operand] * count for split, operand in zip(parts, operands, strict=True)]
             by_part = zip(*pieces, strict=True)
-            return side_by_side([self.apply(name, *own, **keywords) for own in by_part])
+            return side_by_side([self.apply(name, *of_part, **keywords) for of_part in by_part])
         if not tensors:
             raise NotOfRows(f"{name} is given nothing that is of the rows")
         shape = tuple(torch.broadcast_shapes(*(tensor.shape for tensor in tensors.values())))
         dtype = self._dtype_of(name, operands, tensors)
 
         def entry_at(which: str) -> Operand | None:
-            entries = [getattr(one, which) if n in tensors else one for n, one in enumerate(operands)]
-            entries = [UNKNOWN if one is None and n in tensors else one for n, one in enumerate(entries)]
+            entries = [getattr(operand, which) if n in tensors else operand for n, operand in enumerate(operands)]
+            entries = [UNKNOWN if entry is None and n in tensors else entry for n, entry in enumerate(entries)]
             entry = self._combine(name, entries, keywords, dtype)
             return None if entry is UNKNOWN else entry
 
@@ -107,12 +107,12 @@ class Algebra:
         if name in ROW_FORMULAS and keywords.get("approximate", "none") == "none":
             template, operands = ROW_FORMULAS[name], take_operands(ROW_FORMULAS[name], arguments)
         else:
-            stand_ins = [_StandIn(one) if isinstance(one, Node) else one for one in arguments]
+            stand_ins = [_StandIn(argument) if isinstance(argument, Node) else argument for argument in arguments]
             try:
                 template, operands = formula_of(name, stand_ins, keywords, dtype)
             except CannotGenerate as error:
                 raise NotOfRows(f"its operation {name} is not known to generated code") from error
-            operands = [one.node if isinstance(one, _StandIn) else one for one in operands]
+            operands = [operand.node if isinstance(operand, _StandIn) else operand for operand in operands]
         if not is_truth:
             operands = [self._as_number(operand) for operand in operands]
         elif name not in _BITWISE:

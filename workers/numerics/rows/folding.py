@@ -33,17 +33,17 @@ def fold(name: str, args: list[Any], graph: Graph) -> Any:
         is_masked = args[1] and isinstance(value, int | float) and value <= _MASKING
         return -math.inf if is_masked else value
     if name in ("mul", "bitwise_and", "logical_and"):
-        for one, other in (args[:2], args[1::-1]):
-            if one is False or (name == "mul" and _equals(one, 0) and not isinstance(other, int | float)):
-                return one
-            if one is True and name != "mul":
+        for arg, other in (args[:2], args[1::-1]):
+            if arg is False or (name == "mul" and _equals(arg, 0) and not isinstance(other, int | float)):
+                return arg
+            if arg is True and name != "mul":
                 return other
-            if name == "mul" and _equals(one, 1):
+            if name == "mul" and _equals(arg, 1):
                 return other
     if name in ("bitwise_or", "logical_or"):
-        for one, other in (args[:2], args[1::-1]):
-            if isinstance(one, bool):
-                return True if one else other
+        for arg, other in (args[:2], args[1::-1]):
+            if isinstance(arg, bool):
+                return True if arg else other
     if name in ("bitwise_not", "logical_not") and isinstance(args[0], bool):
         return not args[0]
     if name == "bitwise_not" and isinstance(args[0], Node):

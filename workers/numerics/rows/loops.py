@@ -41,15 +41,15 @@ def recording() -> Generator[None]:
         _THREAD.recording = False
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+def _same(tensor: Tensor, other: Tensor) -> bool:
+    return bool(((tensor == other) | (tensor.isnan() & other.isnan())).all())
 
 
 @torch.library.custom_op("graft::loop_begin", mutates_args=())
 def _marked_begin(state: list[Tensor], steps: int) -> list[Tensor]:
-    return [one.clone() for one in state]
+    return [tensor.clone() for tensor in state]
 
 
 @torch.library.custom_op("graft::loop_end", mutates_args=())
 def _marked_end(state: list[Tensor]) -> list[Tensor]:
-    return [one.clone() for one in state]
+    return [tensor.clone() for tensor in state]

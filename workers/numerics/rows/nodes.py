@@ -93,15 +93,15 @@ class Graph:
         return self._keep(Node(node.what, operands, node.level, node.is_truth, node.name, node.loop))
 
     def _keep(self, node: Node) -> Node:
-        ids = [id(one) if isinstance(one, Node) else (type(one), repr(one)) for one in node.operands]
+        ids = [id(source) if isinstance(source, Node) else (type(source), repr(source)) for source in node.operands]
         return self._known.setdefault((node.what, node.name, tuple(ids)), node)
 
 
 def operands_of(node: Node) -> Iterator[Node]:
     """Yield a node's operands; of a loop's result, its starts and its body's results."""
-    for one in (*node.loop.starts, *node.loop.results) if node.loop else node.operands:
-        if isinstance(one, Node):
-            yield one
+    for operand in (*node.loop.starts, *node.loop.results) if node.loop else node.operands:
+        if isinstance(operand, Node):
+            yield operand
 
 
 def reachable(roots: Any) -> list[Node]:
@@ -114,7 +114,7 @@ def reachable(roots: Any) -> list[Node]:
             nodes[node] = None
         elif node not in nodes:
             pending.append((node, True))
-            pending += [(one, False) for one in operands_of(node) if one not in nodes]
+            pending += [(operand, False) for operand in operands_of(node) if operand not in nodes]
     return list(nodes)
 
 

@@ -57,7 +57,7 @@ class RecordingReader:
     def formula_of(self, operand: Any) -> Any:
         """Return the formula of a slot or constant, also in lists, or the operand itself."""
         if isinstance(operand, list):
-            return [self.formula_of(one) for one in operand]
+            return [self.formula_of(part) for part in operand]
         if isinstance(operand, Slot):
             return self.tensors[operand]
         if not isinstance(operand, Tensor):
@@ -83,8 +83,8 @@ class RecordingReader:
             return self.algebra.convert(operands[0], keywords.get("dtype"))
         if name in FILLS:
             shape, number = FILLS[name](*operands)
-            own = self._dtype if name in ("full", "scalar_tensor") else operands[0].dtype
-            dtype = keywords.get("dtype") or own
+            default = self._dtype if name in ("full", "scalar_tensor") else operands[0].dtype
+            dtype = keywords.get("dtype") or default
             number = bool(number) if dtype == torch.bool else number
             return self.algebra.check(TensorFormula(tuple(shape), dtype, number, number))
         if name in _REDUCTIONS:
@@ -109,17 +109,21 @@ class RecordingReader:
         if self._loops:
             raise NotOfRows("it has a loop within a loop")
         nodes = [Node("input", (), Level.ROW, name="state") for _ in state]
-        self._loops.append(Loop(steps, [one.visible for one in state], nodes))
-        return [TensorFormula(one.shape, one.dtype, node, node) for one, node in zip(state, nodes, strict=True)]
+        self._loops.append(Loop(steps, [formula.visible for formula in state], nodes))
+        return [
+            TensorFormula(formula.shape, formula.dtype, node, node) for formula, node in zip(state, nodes, strict=True)
+        ]
 
     def _end_loop(self, state: list[TensorFormula]) -> list[TensorFormula]:
         loop = self._loops.pop()
-        for one in state:
-            if isinstance(one.visible, Node) and one.visible.level not in (Level.HEAD, Level.ROW):
+        for formula in state:
+            if isinstance(formula.visible, Node) and formula.visible.level not in (Level.HEAD, Level.ROW):
                 raise NotOfRows("its loop keeps more than numbers of a row")
-            loop.results.append(one.visible)
+            loop.results.append(formula.visible)
         nodes = loop.nodes = [Node("loop", (), Level.ROW, loop=loop) for _ in loop.results]
-        return [TensorFormula(one.shape, one.dtype, node, node) for one, node in zip(state, nodes, strict=True)]
+        return [
+            TensorFormula(formula.shape, formula.dtype, node, node) for formula, node in zip(state, nodes, strict=True)
+        ]
 
 
 def operation_name(function: Any) -> str:

@@ -44,11 +44,11 @@ class Recorder(TorchDispatchMode):
             self._inside.pop()
             return returned
         given = [list(args), dict(kwargs or {})]
-        arguments = replace(Tensor, lambda one: self._slots.get(_key_of(one), one), given)
+        arguments = replace(Tensor, lambda tensor: self._slots.get(_key_of(tensor), tensor), given)
         returned = func(*args, **(kwargs or {}))
-        results = [one for one in pytree.tree_leaves(returned) if isinstance(one, Tensor)]
+        results = [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, Tensor)]
         if results:
-            self.operations.append(Operation(func, arguments, [self._note(one) for one in results]))
+            self.operations.append(Operation(func, arguments, [self._note(result) for result in results]))
         return returned
 
     def slot(self, tensor: Tensor) -> Slot | Tensor:

@@ -42,27 +42,27 @@ def run(
     seen = torch.tensor(visible, dtype=torch.int32)
     if beside:
         groups, length = -(-rows // width), keys
-        padded = [torch.nn.functional.pad(one, (0, 0, 0, -rows % width)) for one in (logits, gradient)]
-        arranged = [one.view(-1, width, keys).mT for one in padded]  # [groups, k, width]
+        padded = [torch.nn.functional.pad(tensor, (0, 0, 0, -rows % width)) for tensor in (logits, gradient)]
+        arranged = [tensor.view(-1, width, keys).mT for tensor in padded]  # [groups, k, width]
         seen, room = seen[:1].expand(groups).contiguous(), width
     else:
         groups, length, room = rows, -(-keys // width), 1
-        arranged = [torch.nn.functional.pad(one, (0, length * width - keys)) for one in (logits, gradient)]
-    own, by_logits = (one.contiguous() for one in arranged)
-    stride = own.numel() // groups
-    weights = torch.empty_like(own)
-    kept = own.new_zeros(groups * code.kept * room + 1)
-    totals, to = own.new_zeros(code.totals + 1, width), own.new_zeros(code.learned + 1, width)
+        arranged = [torch.nn.functional.pad(tensor, (0, length * width - keys)) for tensor in (logits, gradient)]
+    inputs, by_logits = (tensor.contiguous() for tensor in arranged)
+    stride = inputs.numel() // groups
+    weights = torch.empty_like(inputs)
+    kept = inputs.new_zeros(groups * code.kept * room + 1)
+    totals, to = inputs.new_zeros(code.totals + 1, width), inputs.new_zeros(code.learned + 1, width)
     tail = ctypes.c_ssize_t(stride), address(seen), groups, keys, length
     side = "beside" if beside else "along"
-    tensors = values, own, weights, kept
+    tensors = values, inputs, weights, kept
     getattr(library, f"weigh_{side}")(*map(address, tensors), *tail)
     getattr(library, f"gradient_{side}")(*map(address, (*tensors, by_logits, totals)), *tail)
     summed = totals.sum(1, keepdim=True).expand(-1, width).contiguous()
     library.finish(address(values), address(summed), address(to))
     results = weights, by_logits
-    found = [one.mT.reshape(-1, keys)[:rows] if beside else one[:, :keys] for one in results]
-    return Found(found[0], found[1], to[: code.learned, 0])
+    unpadded = [tensor.mT.reshape(-1, keys)[:rows] if beside else tensor[:, :keys] for tensor in results]
+    return Found(unpadded[0], unpadded[1], to[: code.learned, 0])
 
 
 class Activated(NamedTuple):
@@ -86,7 +86,7 @@ def run_activation(
     points = torch.nn.functional.pad(hidden.view(rows, code.parts, channels), room).contiguous()
     slopes, incoming = points.clone(), torch.nn.functional.pad(gradient, room).contiguous()
     active = torch.empty_like(incoming)
-    strides = [ctypes.c_ssize_t(one) for one in (code.parts * pitch, pitch, pitch)]
+    strides = [ctypes.c_ssize_t(stride) for stride in (code.parts * pitch, pitch, pitch)]
     tail = *strides, rows, channels, registers
     library.activate_rows(*map(address, (numbers, slopes, active)), *tail)
     totals, to = hidden.new_zeros(code.totals + 1, width), hidden.new_zeros(code.learned + 1, width)

@@ -199,8 +199,8 @@ def _record(
     logits, gradient = (torch.randn(shape, dtype=dtype, generator=generator) for _ in range(2))
     visible = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril(KEYS - QUERIES)
     numbers = {name: torch.full((1,), value, dtype=dtype) for name, value in learned.items()}
-    told = {name: value for name, value in knobs.items() if name not in plain}
-    given_knobs = {name: torch.tensor(value, dtype=torch.float64) for name, value in told.items()}
+    passed = {name: value for name, value in knobs.items() if name not in plain}
+    given_knobs = {name: torch.tensor(value, dtype=torch.float64) for name, value in passed.items()}
     wanted = [logits, *numbers.values()]
     for leaf in wanted:
         leaf.requires_grad_()
@@ -212,14 +212,14 @@ def _record(
         by_leaf: list[Tensor | None] = [None] * len(wanted)
         if weights.requires_grad:
             by_leaf = gradients(weights, wanted, gradient, create_graph=True)
-    own, incoming = graph.input("logits", Level.KEY), graph.input("gradient", Level.KEY)
+    logit, incoming = graph.input("logits", Level.KEY), graph.input("gradient", Level.KEY)
     leaves: dict[Slot, TensorFormula] = {}
 
     def introduce(tensor: Tensor, at_visible: Operand, at_hidden: Operand | None) -> None:
         slot = recording.leaves[id(tensor)]
         leaves[slot] = TensorFormula(tuple(tensor.shape), tensor.dtype, at_visible, at_hidden)
 
-    introduce(logits, own, None)
+    introduce(logits, logit, None)
     introduce(gradient, incoming, None)
     introduce(visible, True, False)
     given: list[Node | None] = []
@@ -241,7 +241,7 @@ def _record(
         if isinstance(formula, Node) and formula.level in (Level.ROW, Level.KEY):
             raise NotOfRows(f"the gradient by {name} is not a sum over rows")
     keys = reader.algebra.visible_keys, reader.algebra.all_keys
-    return _ScorerFormulas(given, own, incoming, *keys, result.visible, formulas)
+    return _ScorerFormulas(given, logit, incoming, *keys, result.visible, formulas)
 
 
 def _known_from(graph: Graph, weights: Operand) -> dict[Node, Node]:
@@ -262,7 +262,7 @@ def _rebuild(graph: Graph, roots: Sequence[Operand], known: Mapping[Node, Node])
     rebuilt: dict[Node, Node] = dict(known)
     for node in _reachable_before(roots, set(known)):
         if node not in rebuilt:
-            operands = tuple(rebuilt[one] if isinstance(one, Node) else one for one in node.operands)
+            operands = tuple(rebuilt[operand] if isinstance(operand, Node) else operand for operand in node.operands)
             is_same = operands == node.operands or node.loop
             rebuilt[node] = node if is_same else graph.again(node, operands)
     return [rebuilt[root] if isinstance(root, Node) else root for root in roots]

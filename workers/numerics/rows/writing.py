@@ -97,7 +97,7 @@ class _Writer:
         for node, name in self.totals.items():
             if _key_source(node) is None:
                 row.lines.append(f"{name} += {block.row(node.operands[0])};")
-        pointers = dict.fromkeys(one for one in self.stored.values() if one != function.spare)
+        pointers = dict.fromkeys(pointer for pointer in self.stored.values() if pointer != function.spare)
         lines = [
             *self.head.lines,
             *(f"N {name} = {{}};" for name in self.totals.values()),
@@ -163,8 +163,8 @@ class _Block:
         scope = self._scope
         if not isinstance(operand, Node):
             return self._writer.names.of(operand, scope)
-        if found := scope.find(operand):
-            return found
+        if known := scope.find(operand):
+            return known
         if operand.level == Level.HEAD:
             for node in reachable([operand]):
                 if self._writer.head.find(node) is None:
@@ -229,8 +229,8 @@ class _Block:
         if node in seen or node.level != Level.KEY or is_loaded:
             return 0
         seen.add(node)
-        own = 1 if _divides_by_row(node) else node.cost
-        return own + sum(self._price(source, seen) for source in operands_of(node))
+        cost = 1 if _divides_by_row(node) else node.cost
+        return cost + sum(self._price(source, seen) for source in operands_of(node))
 
     # -- the text ----------------------------------------------------------------------------------
 
@@ -275,8 +275,8 @@ class _Block:
         """Return a key number's expression, computed in `inner`; rows' come before the loop."""
         if node.level != Level.KEY:
             return self.row(node)
-        if found := inner.find(node):
-            return found
+        if known := inner.find(node):
+            return known
         writer = self._writer
         pointer = writer.function.keys.get(node)
         if pointer is None and node in writer.ready:

@@ -67,9 +67,9 @@ class DeviceSlots(ClusterSlots):
         [(resource, reserved)] = self.reservation.items()
         amount = int(reserved / PARTS * 10_000) / 10_000  # Ray counts in ten thousandths
         amounts = {"num_cpus": 0.0, "num_gpus": 0.0, f"num_{resource.lower()}s": amount}
-        place = PlacementGroupSchedulingStrategy(
+        strategy = PlacementGroupSchedulingStrategy(
             placement_group=self._groups[slot],
             placement_group_bundle_index=0,
             placement_group_capture_child_tasks=False,
         )
-        return {**amounts, "scheduling_strategy": place}
+        return {**amounts, "scheduling_strategy": strategy}

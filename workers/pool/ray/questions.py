@@ -67,8 +67,8 @@ class Line:
 
     async def fetch(self, *answer: Any) -> Question | WorkerEnded:
         """Return the next question or the end, with the answer to the one before."""
-        for one in answer:
-            self._answers.put(one)
+        for reply in answer:
+            self._answers.put(reply)
         return await self._questions.get()
 
     def _put(self, question: Question | WorkerEnded) -> None:

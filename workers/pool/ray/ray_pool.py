@@ -61,11 +61,11 @@ class RayPool:
         """Held while a message is sent."""
         self._folder = tempfile.TemporaryDirectory(prefix="graft-tune-", ignore_cleanup_errors=True)
         self._pipe, theirs = Pipe()
-        found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # A session of its own: a terminal's Ctrl-C is for the service, which stops workers itself.
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], env={**os.environ, **found}, start_new_session=True,
+            pass_fds=[theirs.fileno()], env={**os.environ, **environment}, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         theirs.close()

@@ -98,31 +98,31 @@ class Architecture(Learning):
             )
 
     def parameters(self, model: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
-        own = {name: parameter for name, parameter in model.items() if not _is_form(parameter)}
-        found = [under(f"{MODELS}.{number}", own) for number in range(self.models)]
+        weights = {name: parameter for name, parameter in model.items() if not _is_form(parameter)}
+        copies = [under(f"{MODELS}.{number}", weights) for number in range(self.models)]
         form = {name: parameter for name, parameter in model.items() if _is_form(parameter)}
-        return {name: parameter for part in (*found, form) for name, parameter in part.items()}
+        return {name: parameter for part in (*copies, form) for name, parameter in part.items()}
 
     def training(self, task: Task, seeds: Tensor, batch: int, step: Tensor) -> Batch:
         """Return the models' batches, `inputs` [L, M N, ...], and the form's, `held_out.inputs`."""
-        own, other = (Streams.of(seeds, Purpose.TRAINING_DATA, step, site) for site in range(2))
+        streams, form_streams = (Streams.of(seeds, Purpose.TRAINING_DATA, step, site) for site in range(2))
         wanted = self.models * batch
         if not self.held_out_one_in:
-            return task.training(own, wanted, step) | under(HELD_OUT, task.held_out(other, batch, step))
+            return task.training(streams, wanted, step) | under(HELD_OUT, task.held_out(form_streams, batch, step))
         if task.has_documents:
-            trained = task.training_part(own, wanted, self.held_out_one_in, held_out=False)
-            form_batch = task.training_part(other, batch, self.held_out_one_in, held_out=True)
+            trained = task.training_part(streams, wanted, self.held_out_one_in, held_out=False)
+            form_batch = task.training_part(form_streams, batch, self.held_out_one_in, held_out=True)
             return trained | under(HELD_OUT, form_batch)
         one_in = self.held_out_one_in
-        trained = draw_kept(task, lambda count: task.training(own, count, step), wanted, one_in)
-        held_out = draw_held_out(task, lambda count: task.held_out(other, count, step), batch, one_in)
+        trained = draw_kept(task, lambda count: task.training(streams, count, step), wanted, one_in)
+        held_out = draw_held_out(task, lambda count: task.held_out(form_streams, count, step), batch, one_in)
         return trained | under(HELD_OUT, held_out)
 
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
         """Return both gradients of one pass: weights' for fixed forms, forms' for fixed weights."""
         layouts, form_batch = _layouts(layout), within(HELD_OUT, batch)
         trained = {name: tensor for name, tensor in batch.items() if not name.startswith(HELD_OUT)}
-        own = {name: tensor.unflatten(0, (self.models, -1)) for name, tensor in trained.items()}
+        batches = {name: tensor.unflatten(0, (self.models, -1)) for name, tensor in trained.items()}
 
         def total(weights: Tensor, form: Tensor) -> tuple[Tensor, Tensor]:
             learned, fixed = layouts.form.split(form), layouts.form.split(form.detach())
@@ -132,7 +132,7 @@ class Architecture(Learning):
                 form_loss = loss(layouts.weights.split(weights.detach()) | learned, form_batch)
                 return trained + form_loss, trained
 
-            both, trained = vmap(of_model)(weights, own)
+            both, trained = vmap(of_model)(weights, batches)
             return both.sum(), trained.mean()
 
         (of_weights, of_form), value = grad(total, argnums=(0, 1), has_aux=True)(*self._split(layouts, flat))
@@ -141,8 +141,8 @@ class Architecture(Learning):
     def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
         layouts = _layouts(layout)
         weights, form = self._split(layouts, flat)
-        own = vmap(lambda one: optimizer.start(one, layouts.weights))(weights)
-        return under(MODELS, own) | under("form", self.optimizer.start(form, layouts.form))
+        moments = vmap(lambda model: optimizer.start(model, layouts.weights))(weights)
+        return under(MODELS, moments) | under("form", self.optimizer.start(form, layouts.form))
 
     def update(self, optimizer: Optimizer, layout: Layout, descent: Descent) -> tuple[Tensor, Moments]:
         """Return each model and the form after steps of optimizers of their own, each clipped."""
@@ -161,10 +161,10 @@ class Architecture(Learning):
         def descend(weights: Tensor, gradient: Tensor, moments: Moments, age: Tensor) -> tuple[Tensor, Moments]:
             return optimizer.descend(Descent(weights, gradient, moments, age, lived), layouts.weights)
 
-        weights, own = vmap(descend)(weights, of_weights, within(MODELS, moments), ages)
+        weights, model_moments = vmap(descend)(weights, of_weights, within(MODELS, moments), ages)
         shared = Descent(form, of_form, within("form", moments), step, steps)
-        form, other = self.optimizer.descend(shared, layouts.form)
-        return torch.cat([weights.flatten(), form]), under(MODELS, own) | under("form", other)
+        form, form_moments = self.optimizer.descend(shared, layouts.form)
+        return torch.cat([weights.flatten(), form]), under(MODELS, model_moments) | under("form", form_moments)
 
     def resets_at(self, step: int) -> bool:
         return self.life > 0 and step > 0 and step % (self.life // self.models) == 0
@@ -177,16 +177,16 @@ class Architecture(Learning):
         weights, form = (part.clone() for part in self._split(layouts, flat))
         weights[model] = fresh
         started = optimizer.start(fresh, layouts.weights)
-        own, at = within(MODELS, moments), (torch.tensor(model),)
-        own = {name: tensor.index_put(at, started[name]) for name, tensor in own.items()}
-        return torch.cat([weights.flatten(), form]), {**moments, **under(MODELS, own)}
+        model_moments, at = within(MODELS, moments), (torch.tensor(model),)
+        model_moments = {name: tensor.index_put(at, started[name]) for name, tensor in model_moments.items()}
+        return torch.cat([weights.flatten(), form]), {**moments, **under(MODELS, model_moments)}
 
     def evaluate(self, layout: Layout, flat: Tensor, evaluate_model: EvaluateModel) -> dict[str, Tensor]:
         layouts = _layouts(layout)
         weights, form = self._split(layouts, flat)
         shared = layouts.form.split(form)
-        found = vmap(lambda one: evaluate_model(layouts.weights.split(one) | shared))(weights)
-        return {name: values.mean(0) for name, values in found.items()}
+        metrics = vmap(lambda model: evaluate_model(layouts.weights.split(model) | shared))(weights)
+        return {name: values.mean(0) for name, values in metrics.items()}
 
     def _split(self, layouts: _Layouts, flat: Tensor) -> tuple[Tensor, Tensor]:
         """Split parameters [P] into the models' weights [M, W] and the form [F]."""

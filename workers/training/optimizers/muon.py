@@ -89,11 +89,11 @@ class Muon(TwoMoments):
                 parts = tensor.chunk(count, dim=-1)
                 by_shape[parts[0].shape].append((name, parts))
         turned: dict[str, Tensor] = {}
-        for shape, found in by_shape.items():
-            stacked = torch.stack([part for _, parts in found for part in parts])
-            sizes = [len(parts) for _, parts in found]
+        for shape, matrices in by_shape.items():
+            stacked = torch.stack([part for _, parts in matrices for part in parts])
+            sizes = [len(parts) for _, parts in matrices]
             images = self._adjustment(shape) * orthogonalise(stacked, self.iterations)
-            for (name, _), image in zip(found, images.split(sizes), strict=True):
+            for (name, _), image in zip(matrices, images.split(sizes), strict=True):
                 turned[name] = torch.cat(image.unbind(), dim=-1)
         return turned
 

@@ -47,9 +47,9 @@ class GraftForCausalLM(PreTrainedModel, GenerationMixin):
             # Each sequence is moved to the start, where it sees no padding, and its logits back.
             length = input_ids.shape[1]
             before = attention_mask.argmax(-1, keepdim=True)
-            place = torch.arange(length, device=input_ids.device)
-            logits = self._logits(input_ids.gather(1, (place + before).clamp(max=length - 1)))
-            back = (place - before).clamp(min=0)[..., None].expand(-1, -1, logits.shape[-1])
+            position = torch.arange(length, device=input_ids.device)
+            logits = self._logits(input_ids.gather(1, (position + before).clamp(max=length - 1)))
+            back = (position - before).clamp(min=0)[..., None].expand(-1, -1, logits.shape[-1])
             logits = logits.gather(1, back)
         else:
             logits = self._logits(input_ids)
@@ -63,11 +63,11 @@ class GraftForCausalLM(PreTrainedModel, GenerationMixin):
         return {"input_ids": input_ids, "attention_mask": attention_mask}
 
     def _logits(self, input_ids):
-        own = self.config.own_vocabulary
-        if own is None:
+        vocabulary = self.config.own_vocabulary
+        if vocabulary is None:
             return self.plan.outputs(self._parameters_by_name(), {"inputs": input_ids}, {})
         # A token that the network lacks is read as the end of a text.
-        tokens = self.own_tokens[input_ids].clamp(max=own - 1)
+        tokens = self.own_tokens[input_ids].clamp(max=vocabulary - 1)
         logits = self.plan.outputs(self._parameters_by_name(), {"inputs": tokens}, {})
         unknown = logits.new_full((*logits.shape[:-1], 1), UNREACHED)
         return torch.cat([logits, unknown], -1)[..., self.own_tokens]
