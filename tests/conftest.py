@@ -98,6 +98,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for several in sampled.values():
         daily, most = [*several[0].get_closest_marker("sampled").args, len(several)][:2]
         others = several[daily:]
-        chosen = {len(others) * place // (most - daily) for place in range(most - daily)}
-        for place, item in enumerate(others):
-            item.add_marker(pytest.mark.long if place in chosen else pytest.mark.slow)
+        chosen = {len(others) * index // (most - daily) for index in range(most - daily)}
+        for index, item in enumerate(others):
+            item.add_marker(pytest.mark.long if index in chosen else pytest.mark.slow)

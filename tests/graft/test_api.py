@@ -44,10 +44,10 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def study(database: Path) -> graft.Study:
     """Return a study launched with 4 trials and extended by 2 and by two of a person's choice, as in a notebook."""
-    found = graft.launch(TINY, database=database, run=QUIET)
-    found.extend(2, QUIET)
-    assert found.enqueue({"averaging.eta": 0.25}, {"optimizer.learning_rate": 0.05}) == [6, 7]
-    return found.resume(run=QUIET)
+    launched = graft.launch(TINY, database=database, run=QUIET)
+    launched.extend(2, QUIET)
+    assert launched.enqueue({"averaging.eta": 0.25}, {"optimizer.learning_rate": 0.05}) == [6, 7]
+    return launched.resume(run=QUIET)
 
 
 def test_a_study_is_launched_extended_and_given_trials(study: graft.Study):
@@ -67,15 +67,15 @@ def test_a_launch_starts_warm_as_the_command_does(
     """The space that is stored is that of `search launch --warm-start`, and the first trial is the best one of old."""
     best = study.trials(top=1)
     loud = replace(QUIET, progress=True)
-    found = graft.launch(TINY, study="warm", database=database, run=loud, warm_start=["tiny"])
+    warm = graft.launch(TINY, study="warm", database=database, run=loud, warm_start=["tiny"])
     assert "warm: warm start: 1 candidate and " in capsys.readouterr().err
-    first = found.trials().sort("number")
+    first = warm.trials().sort("number")
     column = "params.optimizer.learning_rate"
     assert first[column][0] == pytest.approx(best[column][0], rel=1e-4), "coordinates are kept in millionths"
     with TINY.load() as loaded:
         expected = warm_start(study.database, "other", loaded, "tiny").space.text
     assert raw(study.database, "SELECT space FROM studies WHERE name = 'warm'") == [(expected,)]
-    assert graft.launch(TINY, study="warm", database=database, run=QUIET, warm_start="auto") == found, "it stays so"
+    assert graft.launch(TINY, study="warm", database=database, run=QUIET, warm_start="auto") == warm, "it stays so"
     for space, earlier, words in (
         (TINY, "tine", "study 'tine' does not exist; there are tiny, warm"),
         (graft.Space("quick/transfer"), "auto", "warm start: a transfer compares what is found on each task"),
@@ -116,11 +116,11 @@ def test_a_trained_model_gives_the_stored_metrics(study: graft.Study):
     assert best
     model = study.model(best.number)
     batch = model.batch()
-    found = model.recipe.task.metrics(model(batch), batch)
+    metrics = model.recipe.task.metrics(model(batch), batch)
     stored = dict(best.metrics.filter(step=best.steps, variant="bema", condition="")["name", "value"].iter_rows())
-    assert stored.keys() == found.keys()
+    assert stored.keys() == metrics.keys()
     for name, value in stored.items():
-        assert found[name].double().mean().item() == pytest.approx(value, rel=1e-6)
+        assert metrics[name].double().mean().item() == pytest.approx(value, rel=1e-6)
         assert model.metrics()[name] == pytest.approx(value, rel=1e-6)
     assert torch.equal(model(batch["inputs"]), model(batch))
 
@@ -193,18 +193,18 @@ def test_figures_reports_and_displays(study: graft.Study, tmp_path: Path):
 def test_a_database_is_a_mapping_of_its_studies(tmp_path: Path):
     database = tmp_path / "graft.db"
     graft.launch(TINY, trials=1, database=database, study="one", run=QUIET)
-    found = graft.open(database)
-    assert (list(found), len(found), "one" in found, "two" in found) == (["one"], 1, True, False)
-    found.note("one", "kept")
-    assert found.tag("one", ["a", "b"], []) == ["a", "b"]
-    renamed = found.rename("one", "two")
+    mapping = graft.open(database)
+    assert (list(mapping), len(mapping), "one" in mapping, "two" in mapping) == (["one"], 1, True, False)
+    mapping.note("one", "kept")
+    assert mapping.tag("one", ["a", "b"], []) == ["a", "b"]
+    renamed = mapping.rename("one", "two")
     assert (renamed.status().note, renamed.status().tags) == ("kept", ("a", "b"))
-    found.archive("two")
-    assert found.studies(archived=False).is_empty()
-    assert found.studies(tag="a")["name"].to_list() == ["two"]
-    assert found.query("SELECT name FROM studies").rows() == [("two",)]
-    found.delete("two")
-    assert len(found) == 0
+    mapping.archive("two")
+    assert mapping.studies(archived=False).is_empty()
+    assert mapping.studies(tag="a")["name"].to_list() == ["two"]
+    assert mapping.query("SELECT name FROM studies").rows() == [("two",)]
+    mapping.delete("two")
+    assert len(mapping) == 0
 
 
 # -- spaces ----------------------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def test_extremes_of_power() -> None:
     assert find_power(17, 17**0.5 / 38, 1.0, 0.007) == 1.0  # where scipy's distribution has no number
     for freedom in (3, 10, 200):
         deviations = np.sqrt(stats.chi2(freedom).rvs(50_000, random_state=0) / freedom)
-        corrected = np.mean([1 / correct_spread(one, freedom) for one in deviations])
+        corrected = np.mean([1 / correct_spread(deviation, freedom) for deviation in deviations])
         assert corrected == pytest.approx(1, rel=0.02)
 
 
@@ -146,7 +146,7 @@ def results_of(values: Any, states: Any = None) -> pl.DataFrame:
             "arm": ["a"] * seeds + ["b"] * seeds,
             "seed": [*range(seeds)] * 2,
             "state": states or ["finished"] * 2 * seeds,
-            "value": [float(value) for own in values for value in own],
+            "value": [float(value) for arm_values in values for value in arm_values],
         }
     )
 
@@ -154,8 +154,8 @@ def results_of(values: Any, states: Any = None) -> pl.DataFrame:
 def decide(values: Any, difference: float = 1.0, states: Any = None, **fields: Any) -> ClaimResult:
     asked = {"arm": "b", "than": "a", "direction": "maximize", "metric": "mse/raw", "at": "last", "fresh": False}
     claim = Claim(**{**asked, "difference": difference, "seeds": len(values[0]), **fields})
-    [found] = decide_claims([claim], [results_of(values, states)])
-    return found
+    [result] = decide_claims([claim], [results_of(values, states)])
+    return result
 
 
 NOISE = np.array([0.31, -0.42, 0.17, 0.05, -0.29, 0.11])
@@ -164,15 +164,15 @@ NOISE = np.array([0.31, -0.42, 0.17, 0.05, -0.29, 0.11])
 def test_the_interval_decides_on_the_claimed_side() -> None:
     base = np.linspace(0, 5, 6)
     better = [base, base + 2 + NOISE]
-    found = decide(better)
+    result = decide(better)
     expected = stats.ttest_1samp(2 + NOISE, 0)
-    assert (found.verdict, found.pairs, found.diverged) == ("confirmed", 6, (0, 0))
-    assert (found.p, found.gain) == (pytest.approx(expected.pvalue), pytest.approx(2 + NOISE.mean()))
-    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
-    assert found.p_refuted == pytest.approx(stats.ttest_1samp(1 + NOISE, 0).pvalue)
+    assert (result.verdict, result.pairs, result.diverged) == ("confirmed", 6, (0, 0))
+    assert (result.p, result.gain) == (pytest.approx(expected.pvalue), pytest.approx(2 + NOISE.mean()))
+    assert (result.low, result.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert result.p_refuted == pytest.approx(stats.ttest_1samp(1 + NOISE, 0).pvalue)
     assert decide(better, direction="minimize").verdict == "refuted"
     assert decide(better, arm="a", than="b").verdict == "refuted"
-    assert decide(better, arm="a", than="b", direction="minimize").gain == pytest.approx(found.gain)
+    assert decide(better, arm="a", than="b", direction="minimize").gain == pytest.approx(result.gain)
     assert decide([base, base + NOISE]).verdict == "refuted"  # surely less than 1
     assert decide([base, base + NOISE], difference=0.05).verdict == "undecided"
     small = decide([base, base + 0.5 + NOISE / 5])  # a gain, but surely below what is of interest
@@ -182,18 +182,18 @@ def test_the_interval_decides_on_the_claimed_side() -> None:
 def test_nothing_is_decided_before_the_end() -> None:
     base = np.linspace(0, 5, 6)
     states = ["finished"] * 11 + ["running"]
-    found = decide([base, [*(base + 2 + NOISE)[:5], nan]], states=states)
-    assert (found.verdict, found.ended, found.pairs) == ("undecided", 5, 5)
-    assert found.reason == "5 of 6 seeds have ended"
+    result = decide([base, [*(base + 2 + NOISE)[:5], nan]], states=states)
+    assert (result.verdict, result.ended, result.pairs) == ("undecided", 5, 5)
+    assert result.reason == "5 of 6 seeds have ended"
     assert decide([base, base + 2 + NOISE], seeds=8).reason == "6 of 8 seeds have ended"
 
 
 def test_divergence_of_the_better_arm_is_no_confirmation() -> None:
     base = np.linspace(0, 5, 6)
     values = [base, [*(base + 2 + NOISE)[:5], nan]]
-    found = decide(values, states=["finished"] * 11 + ["diverged"])
-    assert (found.verdict, found.pairs, found.diverged) == ("undecided", 5, (1, 0))
-    assert "b diverged more often" in found.reason
+    result = decide(values, states=["finished"] * 11 + ["diverged"])
+    assert (result.verdict, result.pairs, result.diverged) == ("undecided", 5, (1, 0))
+    assert "b diverged more often" in result.reason
     values = [[*base[:5], nan], base + 2 + NOISE]
     assert decide(values, states=[*["finished"] * 5, "diverged", *["finished"] * 6]).verdict == "confirmed"
 
@@ -215,13 +215,13 @@ def test_claims_of_a_study_are_corrected_together() -> None:
     second = Claim(**{**first.to_json(), "metric": "mae/raw"})
     weak = results_of([base, base + 0.5 + 2 * NOISE])
     strong = results_of([base, base + 2 + NOISE])
-    found = decide_claims([first, second], [strong, weak])
-    assert [one.q for one in found] == pytest.approx([2 * found[0].p, found[1].p])
+    results = decide_claims([first, second], [strong, weak])
+    assert [result.q for result in results] == pytest.approx([2 * results[0].p, results[1].p])
     alone = decide_claims([second], [weak])[0]
-    assert found[1].power < alone.power  # said for the corrected level
+    assert results[1].power < alone.power  # said for the corrected level
     # One that is not complete yet keeps its place.
     held = decide_claims([first, second], [strong, weak.clear()])
-    assert held[0].q == pytest.approx(2 * found[0].p)
+    assert held[0].q == pytest.approx(2 * results[0].p)
     assert (held[1].verdict, held[1].seeds_needed) == ("undecided", None)
 
 
@@ -234,9 +234,9 @@ def test_values_that_are_not_finite_count_as_diverged(value: float) -> None:
 def decide_null_claims(claims: int) -> dict[str, float]:
     """Return the shares of verdicts on so many claims without any gain, over kinds of metrics and numbers of seeds."""
     cases = [(kind, seeds) for kind in KINDS for seeds in (4, 6, 8, 12, 16)]
-    found = [one for kind, seeds in cases for one in decide_made_claims(kind, seeds, 0.0, claims // len(cases))]
-    assert len(found) == claims
-    return count_verdicts(found)
+    results = [result for kind, seeds in cases for result in decide_made_claims(kind, seeds, 0.0, claims // len(cases))]
+    assert len(results) == claims
+    return count_verdicts(results)
 
 
 def decide_normal_claims(claims: int) -> list[tuple[float, dict[str, float], dict[str, float]]]:
@@ -258,11 +258,11 @@ def test_null_claims_are_confirmed_seldom_and_decided_as_the_power_says() -> Non
     wrong way, are found with 99.9 and 90 %, and a power that is .2 from what is said with 98 %.
     """
     assert decide_null_claims(510)["confirmed"] <= 0.055
-    found = decide_normal_claims(300)
-    for power, none, gain in found:
+    shares = decide_normal_claims(300)
+    for power, none, gain in shares:
         assert none["refuted"] == pytest.approx(power, abs=0.14)
         assert gain["confirmed"] == pytest.approx(power, abs=0.14)
-    assert np.mean([(none["confirmed"], gain["refuted"]) for _, none, gain in found]) <= 0.044
+    assert np.mean([(none["confirmed"], gain["refuted"]) for _, none, gain in shares]) <= 0.044
 
 
 @pytest.mark.slow
@@ -327,17 +327,17 @@ def test_a_claim_from_the_space_to_the_verdict(
     def report() -> dict[str, Any]:
         status, out, error = called(monkeypatch, capfd, "report", "claim", "tiny-arms", "--format", "json")
         assert status == 0, error
-        found = json.loads(out)
-        Draft202012Validator(json.loads(SCHEMA.read_text())).validate(found)
-        return found
+        content = json.loads(out)
+        Draft202012Validator(json.loads(SCHEMA.read_text())).validate(content)
+        return content
 
     url = f"sqlite:///{tmp_path}/graft.db"
     (tmp_path / "arms.yaml").write_text(EXPERIMENT)
     search("claim", "new", "arms.yaml", "--arm", "average", "--difference", "0.5", "-o", "claimed.yaml")
     search("launch", "claimed.yaml", "--device", "cpu", "--workers", "1")
-    found = report()
-    assert (found["made_in_advance"], [row["event"] for row in found["history"]]) == (True, ["locked"])
-    [result] = found["claims"]
+    document = report()
+    assert (document["made_in_advance"], [row["event"] for row in document["history"]]) == (True, ["locked"])
+    [result] = document["claims"]
     values = {arm: dict(raw(url, SEEDS.format(arm=arm))) for arm in ("softmax", "average")}
     gains = [values["softmax"][seed] - values["average"][seed] for seed in range(4)]
     assert (result["ended"], result["gain"]) == (4, pytest.approx(np.mean(gains)))
@@ -345,15 +345,15 @@ def test_a_claim_from_the_space_to_the_verdict(
     assert "average has a lower" in search("claim", "list")
     assert "locked" in search("claim", "show", "tiny-arms")
     search("report", "claim", "tiny-arms", "-o", "claim.json")
-    assert json.loads((tmp_path / "claim.json").read_text()) == found
+    assert json.loads((tmp_path / "claim.json").read_text()) == document
     # Opened again by an edit after results: the looks are rows, and the report says what happened.
     edited = (tmp_path / "claimed.yaml").read_text().replace("0.5", "0.25")
     enrol(url, "tiny-arms", space_of(edited))
     for command in (["trials", "tiny-arms"], ["show", "tiny-arms", "0"], ["report", "compare", "tiny-arms"]):
         assert "this look at its results is recorded" in search(*command)
-    found = report()
-    assert not found["made_in_advance"]
-    rows = [(row["event"], row["results"], row["command"]) for row in found["history"]]
+    document = report()
+    assert not document["made_in_advance"]
+    rows = [(row["event"], row["results"], row["command"]) for row in document["history"]]
     assert rows[1:] == [
         ("edited", 8, ""),
         *(("looked", 8, command) for command in ("trials", "show", "report compare", "report claim")),
@@ -380,19 +380,19 @@ def test_advice_comes_from_pilots_and_finished_studies_of_the_same_arms(
     [(text, seed)] = raw(url, "SELECT space, seed FROM studies WHERE name = 'tiny-arms-pilot-5'")
     assert (space_of(text).claims, space_of(text).seeds, seed) == ((), 5, 1)
     values = {arm: dict(raw(url, SEEDS.format(arm=arm))) for arm in ("softmax", "average")}
-    differences = [values["average"][one] - values["softmax"][one] for one in range(5)]
+    differences = [values["average"][number] - values["softmax"][number] for number in range(5)]
     spread = correct_spread(float(np.std(differences, ddof=1)), 4)
     advise = ("advise", "arms.yaml", "--set", "claim.difference=1e-9", "--format", "json")
-    [found] = json.loads(search(*advise))
-    assert (found["studies"], found["freedom"], found["seeds"]) == ("tiny-arms-pilot-5", 4, 4)
-    assert found["spread"] == pytest.approx(spread)
-    assert found["detectable"] == pytest.approx(find_difference(4, spread, 0.05))
-    assert found["seeds_needed"] == count_seeds(spread, 1e-9, 0.05)
-    told = search("launch", "arms.yaml", "--dry-run", "--device", "h100", "--set", "claim.difference=1e-9")
-    assert f"; 80 % takes {found['seeds_needed']:,} seeds; the smallest difference that 4 seeds find" in told
+    [advice] = json.loads(search(*advise))
+    assert (advice["studies"], advice["freedom"], advice["seeds"]) == ("tiny-arms-pilot-5", 4, 4)
+    assert advice["spread"] == pytest.approx(spread)
+    assert advice["detectable"] == pytest.approx(find_difference(4, spread, 0.05))
+    assert advice["seeds_needed"] == count_seeds(spread, 1e-9, 0.05)
+    output = search("launch", "arms.yaml", "--dry-run", "--device", "h100", "--set", "claim.difference=1e-9")
+    assert f"; 80 % takes {advice['seeds_needed']:,} seeds; the smallest difference that 4 seeds find" in output
     assert "80 % takes" not in search("launch", "arms.yaml", "--dry-run", "--device", "h100")
-    told = search("advise", "arms.yaml", "--seed", "1")
-    assert "tiny-arms-pilot-5 trained these arms from these seeds: take another search.seed" in told
+    output = search("advise", "arms.yaml", "--seed", "1")
+    assert "tiny-arms-pilot-5 trained these arms from these seeds: take another search.seed" in output
     # Other arms, a study that has not finished, and one whose training differs say nothing of it.
     for change in ("optimizer.learning_rate=0.1", "arms.average={model.scorer: ssa}"):
         assert json.loads(search(*advise, "--set", change))[0]["spread"] is None
@@ -406,9 +406,9 @@ def test_advice_comes_from_pilots_and_finished_studies_of_the_same_arms(
     assert row["difference"] == pytest.approx(np.mean(differences[:4]))
     assert (row["than"], row["pairs"], row["finished"]) == (f"{pilot}:softmax", 4, 4)
     board = json.loads(search("leaderboard", "set_complement", "--format", "json"))
-    assert {one["arm"] for one in board} == {f"{name}: {arm}" for name in ("twin", pilot) for arm in values}
-    assert ({one["board"] for one in board}, board[0]["difference"]) == ({1}, None)
-    assert [one["mean"] for one in board] == sorted(one["mean"] for one in board)
+    assert {entry["arm"] for entry in board} == {f"{name}: {arm}" for name in ("twin", pilot) for arm in values}
+    assert ({entry["board"] for entry in board}, board[0]["difference"]) == ({1}, None)
+    assert [entry["mean"] for entry in board] == sorted(entry["mean"] for entry in board)
     for arguments, message in (
         (("compare", "twin:averag", "twin:softmax"), "twin: 'averag' is no arm, did you mean 'average'?"),
         (("compare", "twin", "twin:softmax"), "twin: 'twin' is no arm; choose one of softmax, average"),

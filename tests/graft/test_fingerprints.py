@@ -36,18 +36,20 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def test_the_folders_of_plug_ins_are_those_of_the_families() -> None:
-    found = {place.module for place in FAMILIES.values() if place.module.startswith("workers.")}
-    assert found == {f"workers.{folder.replace('/', '.')}" for folder in fingerprints.FAMILIES}
+    modules = {family.module for family in FAMILIES.values() if family.module.startswith("workers.")}
+    assert modules == {f"workers.{folder.replace('/', '.')}" for folder in fingerprints.FAMILIES}
 
 
 def test_a_trial_is_of_the_plug_ins_that_it_names_and_of_what_these_share() -> None:
     trial = load("quick/set_complement", families()).sample(0, lambda _: 0.3)
-    found = fingerprints.fingerprint_of(Recipe.of(trial.config), "traced AVX2", fingerprints.torch.device("cpu"))
-    names = [name for name, _ in found.sources]
+    fingerprint = fingerprints.fingerprint_of(Recipe.of(trial.config), "traced AVX2", fingerprints.torch.device("cpu"))
+    names = [name for name, _ in fingerprint.sources]
     assert {"task set_complement", "model minimal", "averaging bema", "optimizer adamw"} <= {*names}
     assert names == sorted(names)
-    assert (found.numerics, found.compiler) == (NUMERICS, "")
-    assert all(re.fullmatch("[0-9a-f]{16}", digest) for digest in (found.code, *dict(found.sources).values()))
+    assert (fingerprint.numerics, fingerprint.compiler) == (NUMERICS, "")
+    assert all(
+        re.fullmatch("[0-9a-f]{16}", digest) for digest in (fingerprint.code, *dict(fingerprint.sources).values())
+    )
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def test_a_digest_changes_with_what_it_is_of(
     monkeypatch.undo()
     fingerprints.code_digest.cache_clear()
     fingerprints._packaged_digest.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    assert [one != other for one, other in zip(before, after, strict=True)] == [code, plugin]
+    assert [old != new for old, new in zip(before, after, strict=True)] == [code, plugin]
 
 
 # -- what is compared ------------------------------------------------------------------------------------------------
@@ -123,9 +125,9 @@ def test_what_moves_numbers_decides_and_the_rest_is_told(
     change: dict[str, object], deciding: list[str], other: list[str]
 ) -> None:
     before = replace(NOW, **change)  # type: ignore[arg-type]
-    found = compare_fingerprints([before], NOW)
-    assert ([*found.deciding], [*found.other]) == (deciding, other)
-    assert found.voids_promise == bool({"numerics", "torch"} & change.keys() and deciding)
+    comparison = compare_fingerprints([before], NOW)
+    assert ([*comparison.deciding], [*comparison.other]) == (deciding, other)
+    assert comparison.voids_promise == bool({"numerics", "torch"} & change.keys() and deciding)
     assert not compare_fingerprints([before, NOW], NOW).all, "what was accepted before is not asked about again"
 
 

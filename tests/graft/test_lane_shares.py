@@ -44,10 +44,10 @@ class Simulation:
         """Study -> trials that it can give at a time."""
         self._chance = random.Random(5)
 
-    def add(self, one: QueueEntry, most: int = 100_000) -> None:
-        self.shares.add(one)
-        self._left[one.study_id], self._most[one.study_id] = one.trials, most
-        self._packs |= {(one.study_id, slot): [] for slot in range(WORKERS)}
+    def add(self, submission: QueueEntry, most: int = 100_000) -> None:
+        self.shares.add(submission)
+        self._left[submission.study_id], self._most[submission.study_id] = submission.trials, most
+        self._packs |= {(submission.study_id, slot): [] for slot in range(WORKERS)}
 
     def step(self, ending: float = 0.3, slots: Sequence[int] = range(WORKERS)) -> None:
         """Let a second pass: slots train at one speed, trials end, and workers exchange once, in any order."""
@@ -73,10 +73,10 @@ class Simulation:
             self._packs[study, slot] = kept + started
 
     def lanes(self, study: int) -> int:
-        return sum(len(pack) for (one, _), pack in self._packs.items() if one == study)
+        return sum(len(pack) for (pack_study, _), pack in self._packs.items() if pack_study == study)
 
     def load(self, slot: int) -> int:
-        return sum(len(pack) for (_, one), pack in self._packs.items() if one == slot)
+        return sum(len(pack) for (_, pack_slot), pack in self._packs.items() if pack_slot == slot)
 
 
 def trial(number: int) -> Trial:

@@ -116,15 +116,15 @@ def test_another_objective_is_taken_for_what_is_stored(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     enrol(url, "tiny", tiny(training__steps="20"))
     train(url)
-    sums = {number: sum(own.values()) for number, own in draws(url)}
+    sums = {number: sum(trial_draws.values()) for number, trial_draws in draws(url)}
     assert dict(raw(url, "SELECT number, objective FROM trials")) == pytest.approx(sums)
     enrol(url, "tiny", tiny(training__steps="20", search__objective="{maximize: tvd/raw}"))
     negative = {number: -total for number, total in sums.items()}
     assert dict(raw(url, "SELECT number, objective FROM trials")) == pytest.approx(negative)
     assert raw(url, "SELECT objective, direction, state FROM studies") == [("tvd/raw", "maximize", "stopped")]
-    [(number, trials, told)] = raw(url, "SELECT number, trials, differences FROM changes")
+    [(number, trials, differences)] = raw(url, "SELECT number, trials, differences FROM changes")
     assert (number, trials) == (0, 4)
-    assert ["search.objective.minimize", "tvd/bema", None] in json.loads(told)
+    assert ["search.objective.minimize", "tvd/bema", None] in json.loads(differences)
 
 
 def test_an_objective_that_the_kept_validations_do_not_tell_is_refused(tmp_path: Path):
@@ -202,9 +202,9 @@ def test_a_study_without_a_result_is_replaced_when_asked(tmp_path: Path):
 
 
 def test_differences_do_not_see_layout():
-    one = "study: a  # a comment\nsearch: {trials: 3, sampler: random}\n"
-    other = "search:\n  sampler: random\n  trials: 4\nstudy: a\n"
-    assert [str(found) for found in compare_spaces(one, other)] == ["search.trials: 3 -> 4"]
+    old = "study: a  # a comment\nsearch: {trials: 3, sampler: random}\n"
+    new = "search:\n  sampler: random\n  trials: 4\nstudy: a\n"
+    assert [str(difference) for difference in compare_spaces(old, new)] == ["search.trials: 3 -> 4"]
 
 
 # -- trials by hand --------------------------------------------------------------------------------------------------
@@ -305,14 +305,14 @@ def test_every_value_that_a_space_gives_can_be_asked_for(numbers: int, seed: int
     inner = "temperature" if scorer["name"] == "softmax" else "n"
     if f"model.scorer.{inner}" in trial.draws:
         wanted |= {"model.scorer": scorer["name"], f"model.scorer.{inner}": scorer[inner]}
-    found = find_trial(space, numbers, lambda _: 0.5, wanted)
-    assert _is_close(found.config, config)
+    inverse = find_trial(space, numbers, lambda _: 0.5, wanted)
+    assert _is_close(inverse.config, config)
 
 
-def _is_close(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_is_close(one[key], other[key]) for key in one)
-    return math.isclose(one, other, rel_tol=1e-11) if isinstance(one, float) else one == other
+def _is_close(actual: Any, expected: Any) -> bool:
+    if isinstance(actual, dict):
+        return actual.keys() == expected.keys() and all(_is_close(actual[key], expected[key]) for key in actual)
+    return math.isclose(actual, expected, rel_tol=1e-11) if isinstance(actual, float) else actual == expected
 
 
 def test_many_trials_come_from_a_csv(tmp_path: Path, run: Run):

@@ -81,9 +81,9 @@ def test_the_contract_finds_a_loss_that_is_told_wrongly(tmp_path: Path, line: st
         text = text.replace('        return "cross_entropy"\n', line)
     (tmp_path / "wrong.py").write_text(text)
     with using(plugins_asked_for([str(tmp_path / "wrong.py")])):
-        found = {one.check.name: one for one in check("task", {"name": "wrong", "length": 6, "symbols": 8})}
-    assert found["position_loss"].verdict == "broken"
-    assert "position_loss and position_targets say another loss" in found["position_loss"].reason
+        results = {result.check.name: result for result in check("task", {"name": "wrong", "length": 6, "symbols": 8})}
+    assert results["position_loss"].verdict == "broken"
+    assert "position_loss and position_targets say another loss" in results["position_loss"].reason
 
 
 def test_packs_that_are_timed_beside_one_another_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_packs_that_are_timed_beside_one_another_take_turns(monkeypatch: pytest.
         def train(self, count: int) -> None:
             pass
 
-    monkeypatch.setattr(timing, "make_pack_of_copies", lambda one, width, device: Pack(steps[one.number]))
+    monkeypatch.setattr(timing, "make_pack_of_copies", lambda copied, width, device: Pack(steps[copied.number]))
     monkeypatch.setattr(timing, "_seconds_a_step", take)
     fast, slow = timing.rates_beside([trial(0, config()), trial(1, config())], 8, "cpu")
     assert order == [1.0, 4.0] * (timing.TURNS + 1)
@@ -132,11 +132,11 @@ def test_the_rate_is_that_of_the_processors_seconds_or_of_a_clock(monkeypatch: p
     monkeypatch.setattr(timing, "WARM_UP_STEPS", 1)
     monkeypatch.setattr(timing.time, "thread_time", lambda: spent[0])
     every = 2
-    one = trial(0, config(every=every))
+    probe = trial(0, config(every=every))
     seconds = 1 + 3 * 2 / every  # a step, and its share of a validation of twice as many lanes as are timed
-    rate = timing.model_steps_per_second(one, width=4, device="cpu", seconds=20)
+    rate = timing.model_steps_per_second(probe, width=4, device="cpu", seconds=20)
     assert rate == pytest.approx(4 / seconds)
-    by_the_wall = timing.model_steps_per_second(one, width=4, device="cpu", seconds=200, clock=lambda: spent[1])
+    by_the_wall = timing.model_steps_per_second(probe, width=4, device="cpu", seconds=200, clock=lambda: spent[1])
     assert by_the_wall == pytest.approx(rate / 10)
 
 
@@ -147,9 +147,9 @@ def test_a_module_is_timed_beside_a_plain_loop_that_trains_it(tmp_path: Path, mo
     with using(plugins_asked_for([str(tmp_path / "net.py")])):
         speed = time_beside_plain_loop({"name": "net"})
         loop = PlainLoop(trial_with("model", {"name": "net"}))
-        before = [one.detach().clone() for one in loop._module.parameters()]
+        before = [parameter.detach().clone() for parameter in loop._module.parameters()]
         loop.train(3)
-        assert not [one for one, now in zip(before, loop._module.parameters(), strict=True) if torch.equal(one, now)]
+        assert not [old for old, now in zip(before, loop._module.parameters(), strict=True) if torch.equal(old, now)]
     assert speed.rate > 0 < speed.rate_beside
     with pytest.raises(DoesNotApply, match=r"no torch\.nn\.Module"):
         time_beside_plain_loop(MODELS[TokenTask])
@@ -158,13 +158,13 @@ def test_a_module_is_timed_beside_a_plain_loop_that_trains_it(tmp_path: Path, mo
 @pytest.mark.slow
 def test_the_rate_of_a_dry_run_repeats_within_a_fifth() -> None:
     prepare()
-    one = trial_with("scorer", {"name": "softmax"})
-    rates = [timing.model_steps_per_second(one, width=8, device="cpu", seconds=PACK_SECONDS) for _ in range(5)]
+    probe = trial_with("scorer", {"name": "softmax"})
+    rates = [timing.model_steps_per_second(probe, width=8, device="cpu", seconds=PACK_SECONDS) for _ in range(5)]
     assert max(rates) <= 1.2 * min(rates), rates
 
 
 @pytest.mark.slow
 def test_the_ratio_of_speeds_repeats_within_a_fifth() -> None:
     trials = [trial_with("scorer", {"name": name}) for name in ("entmax", "softmax")]
-    ratios = [one / other for one, other in (timing.rates_beside(trials, 8, "cpu") for _ in range(5))]
+    ratios = [entmax / softmax for entmax, softmax in (timing.rates_beside(trials, 8, "cpu") for _ in range(5))]
     assert max(ratios) <= 1.2 * min(ratios), ratios

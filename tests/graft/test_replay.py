@@ -90,17 +90,17 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small(launched: Path, url: str) -> dict[str, list[int]]:
     """Return a database of its own with that study; state -> numbers, two finished and one diverged at the least."""
     shutil.copytree(launched, Path(url.removeprefix("sqlite:///")).parent, dirs_exist_ok=True)
-    found = numbers_by_state(url)
-    assert len(found["finished"]) > 1
-    assert found["diverged"]
-    return found
+    states = numbers_by_state(url)
+    assert len(states["finished"]) > 1
+    assert states["diverged"]
+    return states
 
 
 def numbers_by_state(url: str) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    states: dict[str, list[int]] = {}
     for number, state in raw(url, "SELECT number, state FROM trials ORDER BY number"):
-        found.setdefault(state, []).append(number)
-    return found
+        states.setdefault(state, []).append(number)
+    return states
 
 
 def stored_values(url: str) -> dict[tuple[Any, ...], float | None]:
@@ -294,11 +294,11 @@ numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(numbers, numbers)
-def test_a_difference_is_symmetric_and_zero_for_equal_numbers_alone(one: float | None, other: float | None):
-    found = relative_difference(one, other)
-    assert found == relative_difference(other, one)
-    assert found >= 0
-    assert (found == 0) == (one == other)
+def test_a_difference_is_symmetric_and_zero_for_equal_numbers_alone(first: float | None, second: float | None):
+    difference = relative_difference(first, second)
+    assert difference == relative_difference(second, first)
+    assert difference >= 0
+    assert (difference == 0) == (first == second)
 
 
 def test_numbers_that_are_not_finite_are_equal_to_null():

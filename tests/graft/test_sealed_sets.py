@@ -105,12 +105,12 @@ def test_test_metrics_are_those_of_the_weights_on_draws_of_another_stream(traine
     test = evaluation_sets(model.recipe.task, seeds, count, Purpose.TEST_DATA)
     assert shown.keys() == test.keys()
     assert not torch.equal(shown[""]["inputs"], test[""]["inputs"])
-    found = open_all(trained).filter(pl.col("number") == 0, pl.col("step") == 6, pl.col("condition") == "")
+    rows = open_all(trained).filter(pl.col("number") == 0, pl.col("step") == 6, pl.col("condition") == "")
     batch = {name: tensor[0] for name, tensor in test[""].items()}
     with torch.no_grad():
         expected = model.recipe.task.metrics(model(batch), batch)
-    values = dict(found.select("name", "value").iter_rows())
-    assert {name: pytest.approx(one.double().mean().item(), rel=1e-5) for name, one in expected.items()} == values
+    values = dict(rows.select("name", "value").iter_rows())
+    assert {name: pytest.approx(tensor.double().mean().item(), rel=1e-5) for name, tensor in expected.items()} == values
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -139,15 +139,15 @@ def test_old_claims_keep_their_hash_and_new_ones_say_where_they_are_decided() ->
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("on: test", "on: training", "claim.on: 'training' is no choice here; choose one of validation, test"),
         ("seeds: 2", "seeds: 2", "search.history: last keeps the last; write thin"),
     ],
 )
-def test_what_no_test_set_can_decide_is_refused(old: str, new: str, told: str) -> None:
+def test_what_no_test_set_can_decide_is_refused(old: str, new: str, message: str) -> None:
     text = TEXT.replace(old, new).replace(", at: last", "").replace("history: full", "history: last")
-    with pytest.raises(SpaceError, match=re.escape(told)):
+    with pytest.raises(SpaceError, match=re.escape(message)):
         space_of(text)
 
 
@@ -206,9 +206,9 @@ validation sets, as `weights` and `replay` do."""
 
 
 def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[str]:
-    for name, one in getattr(group or program(), "commands", {}).items():
-        if getattr(one, "commands", None):
-            yield from commands(one, (*path, name))
+    for name, command in getattr(group or program(), "commands", {}).items():
+        if getattr(command, "commands", None):
+            yield from commands(command, (*path, name))
         else:
             yield " ".join((*path, name))
 
@@ -224,8 +224,8 @@ def secrets_of(folder: Path) -> list[float]:
     Sets of some conditions are a grid, whatever the stream, and differ by its order alone.
     """
     known = {f"{value:.6g}" for (value,) in raw(url_of(folder), "SELECT value FROM metrics")}
-    found = [value for value in set(open_all(folder)["value"]) if f"{value:.6g}" not in known]
-    spelled = ((value, f"{value:.8g}") for value in found)
+    candidates = [value for value in set(open_all(folder)["value"]) if f"{value:.6g}" not in known]
+    spelled = ((value, f"{value:.8g}") for value in candidates)
     values = [value for value, text in spelled if "." in text and len(text.replace(".", "").lstrip("-0")) == 8]
     assert len(values) > 100
     return values
@@ -245,9 +245,9 @@ def check_hidden(text: str, spelled: set[str], where: str) -> None:
 def pages_of_the_server() -> list[str]:
     """Return the addresses of all pages, but files of the server's own, and comparisons."""
     routes = [route for module in PAGES for route in module.router.routes]
-    own = [route.path for route in routes if isinstance(route, APIRoute) and "GET" in route.methods]
+    paths = [route.path for route in routes if isinstance(route, APIRoute) and "GET" in route.methods]
     return [
-        *(path for path in own if "static" not in path),
+        *(path for path in paths if "static" not in path),
         "/compare?study=sealed",
         "/compare?study=sealed&study=open",
     ]
@@ -270,7 +270,7 @@ def test_no_command_address_file_or_tool_shows_a_test_metric_before_the_reveal(
             check_hidden(path.read_text(), spelled, path.name)
     url = url_of(folder)
     with client_of(url) as client:
-        paths = [path for path, one in client.get("/api/openapi.json").json()["paths"].items() if "get" in one]
+        paths = [path for path, methods in client.get("/api/openapi.json").json()["paths"].items() if "get" in methods]
         paths += pages_of_the_server()
         assert len(paths) > 25
         for path in paths:
@@ -320,14 +320,14 @@ def test_a_reveal_is_a_row_decides_and_closes_the_study(
     assert result.pairs == 3
     assert sides is not None
     # By hand: the last mse of the confirmations on test sets, in pairs.
-    own = open_all(folder).filter(pl.col("name") == "mse", pl.col("condition") == "", pl.col("step") == 6)
-    values = dict(own.select("number", "value").iter_rows())
+    rows = open_all(folder).filter(pl.col("name") == "mse", pl.col("condition") == "", pl.col("step") == 6)
+    values = dict(rows.select("number", "value").iter_rows())
     by_arm: dict[str, list[float]] = {"ssa": [], "softmax": []}
     for number, params, _ in trials.iter_rows():
         facts = yaml.safe_load(params)
         if facts.get("confirmed rank") == 0:
             by_arm[facts["arm"]].append(values[number])
-    means = {arm: math.fsum(found) / len(found) for arm, found in by_arm.items()}
+    means = {arm: math.fsum(scores) / len(scores) for arm, scores in by_arm.items()}
     assert result.gain == pytest.approx(means["softmax"] - means["ssa"])
     for row in sides.iter_rows(named=True):
         assert row["configurations"] == 2
@@ -359,9 +359,9 @@ def test_who_may_not_change_a_study_may_not_reveal_it(folder: Path) -> None:
     assert "the role read; this needs submit" in error_of(call(url, "reveal", Holder("eve", "read"), study="sealed"))
     assert "to change it needs the role admin" in error_of(call(url, "reveal", Holder("bob", "submit"), study="sealed"))
     assert raw(url, "SELECT * FROM reveals") == []
-    found = call(url, "reveal", study="sealed").structured_content
-    assert found is not None
-    assert [row["verdict"] for row in found["rows"]] != []
+    content = call(url, "reveal", study="sealed").structured_content
+    assert content is not None
+    assert [row["verdict"] for row in content["rows"]] != []
     assert raw(url, "SELECT person FROM reveals") == [("local",)]
 
 

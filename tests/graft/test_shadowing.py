@@ -42,12 +42,12 @@ def test_the_program_names_both_files_in_one_line(package: str, kind: str, tmp_p
     theirs, ours = hide(tmp_path, package, kind), ROOT / package / "__init__.py"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    for found in (
+    for process in (
         python(SEARCH, elsewhere, tmp_path, ROOT, arguments=("--help",)),  # on PYTHONPATH
         python(SEARCH, tmp_path, ROOT, arguments=("--help",)),  # beside a notebook
     ):
-        assert (found.returncode, found.stdout) == (2, "")
-        [line] = found.stderr.splitlines()
+        assert (process.returncode, process.stdout) == (2, "")
+        [line] = process.stderr.splitlines()
         assert line.startswith(f"error: {theirs} is imported in place of Graft's {ours}; rename {package}")
         assert str(tmp_path) in line.partition(";")[2]
 
@@ -56,9 +56,9 @@ def test_the_program_names_both_files_in_one_line(package: str, kind: str, tmp_p
 def test_importing_graft_names_both_files_too(package: str, tmp_path: Path) -> None:
     theirs, ours = hide(tmp_path, package, "folder"), ROOT / package / "__init__.py"
     program = "try: import graft\nexcept ImportError as error: print(error)"
-    found = python(program, tmp_path, ROOT)
-    assert found.returncode == 0, found.stderr
-    [line] = found.stdout.splitlines()
+    process = python(program, tmp_path, ROOT)
+    assert process.returncode == 0, process.stderr
+    [line] = process.stdout.splitlines()
     assert line.startswith(f"{theirs} is imported in place of Graft's {ours}; ")
 
 
@@ -66,21 +66,21 @@ def test_a_module_that_was_imported_before_is_named_too(tmp_path: Path) -> None:
     theirs = tmp_path / "workers.py"
     theirs.write_text("PEOPLE = 3")
     program = "import sys, workers\nsys.path.remove('')\ntry: import graft\nexcept ImportError as error: print(error)"
-    found = python(program, tmp_path, ROOT)
-    assert found.stdout.startswith(f"{theirs} is imported in place of Graft's {ROOT / 'workers' / '__init__.py'}; ")
+    process = python(program, tmp_path, ROOT)
+    assert process.stdout.startswith(f"{theirs} is imported in place of Graft's {ROOT / 'workers' / '__init__.py'}; ")
 
 
 def test_a_folder_that_is_no_package_hides_nothing(tmp_path: Path) -> None:
     for package in PACKAGES:
         (tmp_path / package).mkdir()
         (tmp_path / package / "notes.txt").write_text("mine")
-    found = python(SEARCH, tmp_path, ROOT, arguments=("space", "list"))
-    assert found.returncode == 0, found.stderr
-    assert "quick/set_complement" in found.stdout
+    process = python(SEARCH, tmp_path, ROOT, arguments=("space", "list"))
+    assert process.returncode == 0, process.stderr
+    assert "quick/set_complement" in process.stdout
 
 
 def test_the_program_starts_as_a_module(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", MODULE, "--help"]
-    found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert "Usage: search" in found.stdout, found.stderr
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "Usage: search" in process.stdout, process.stderr

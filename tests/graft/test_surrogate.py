@@ -29,20 +29,20 @@ def write_table(folder: Path) -> None:
         trials = space.search.sampler.begin(space, []).ask(range(60))
     rows = [
         {
-            "task": "set_complement", "slice": 0, "number": one.number, "seed": one.seed, "space": SPACE, "steps": 40,
-            "state": "diverged" if one.number > 56 else "finished", "numerics": 1, "step_kind": "native",
-            "model.scorer": one.config["model"]["scorer"]["name"],
-            "optimizer.learning_rate": one.config["optimizer"]["learning_rate"],
+            "task": "set_complement", "slice": 0, "number": trial.number, "seed": trial.seed, "space": SPACE,
+            "steps": 40, "state": "diverged" if trial.number > 56 else "finished", "numerics": 1, "step_kind": "native",
+            "model.scorer": trial.config["model"]["scorer"]["name"],
+            "optimizer.learning_rate": trial.config["optimizer"]["learning_rate"],
         }
-        for one in trials
+        for trial in trials
     ]  # fmt: skip
     pl.DataFrame(rows).write_parquet(folder / "trials.parquet")
     values = [
         {
-            "task": "set_complement", "slice": 0, "number": one.number, "step": step, "name": "tvd", "variant": "raw",
-            "condition": "", "value": one.draws["optimizer.learning_rate"] + 1 / step,
+            "task": "set_complement", "slice": 0, "number": trial.number, "step": step, "name": "tvd", "variant": "raw",
+            "condition": "", "value": trial.draws["optimizer.learning_rate"] + 1 / step,
         }
-        for one in trials[:57]
+        for trial in trials[:57]
         for step in (10, 20, 30, 40)
     ]  # fmt: skip
     pl.DataFrame(values).write_parquet(folder / "metrics.parquet")
@@ -57,8 +57,8 @@ def test_a_launch_is_answered_and_marked(
     Path("new.yaml").write_text(SPACE.replace("seed: 3", "seed: 4").replace("study: kept", "study: new"))
 
     def search(*arguments: str, status: int = 0) -> str:
-        found, out, error = called(monkeypatch, capfd, *arguments)
-        assert found == status, error
+        code, out, error = called(monkeypatch, capfd, *arguments)
+        assert code == status, error
         return out + error
 
     search("launch", "new.yaml", "--surrogate", str(tmp_path))
@@ -121,15 +121,15 @@ def test_a_prior_is_learnt_from_a_database_and_a_table_and_used(
     Path("new.yaml").write_text(SPACE.replace("study: kept", "study: new"))
 
     def search(*arguments: str, status: int = 0) -> str:
-        found, out, error = called(monkeypatch, capfd, *arguments)
-        assert found == status, error
+        code, out, error = called(monkeypatch, capfd, *arguments)
+        assert code == status, error
         return out + error
 
     search("launch", "new.yaml", "--surrogate", str(tmp_path))
     assert "nothing to learn from" in search("learn", "--from", "sqlite:///graft.db", "-o", "prior.npz", status=2)
     search("launch", "new.yaml", "--study", "trained", "--trials", "8", "--device", "cpu", "--workers", "1")
-    told = search("learn", "--from", "sqlite:///graft.db", "--table", str(tmp_path), "-o", "prior.npz")
-    assert "learnt from 68 trials of trained, set_complement" in told
+    output = search("learn", "--from", "sqlite:///graft.db", "--table", str(tmp_path), "-o", "prior.npz")
+    assert "learnt from 68 trials of trained, set_complement" in output
     sampler = f"search.sampler={{learned: {{prior: {tmp_path}/prior.npz}}}}"
     search("launch", "new.yaml", "--study", "warm", "--set", sampler, "--surrogate", str(tmp_path))
     study = graft.open("sqlite:///graft.db")

@@ -41,8 +41,8 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     Path("repeated.yaml").write_text(SEEDS)
 
     def run(*arguments: str, status: int = 0) -> str:
-        found, out, error = called(monkeypatch, capfd, *arguments)
-        assert found == status, error
+        code, out, error = called(monkeypatch, capfd, *arguments)
+        assert code == status, error
         if status:
             assert error.count("\n") == 1
         return out if not status else error
@@ -54,22 +54,22 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 def test_what_is_known_of_a_task_is_told_at_length_and_in_short(search: Search) -> None:
     for name in ("drawn", "repeated"):
         search("launch", f"{name}.yaml", "--device", "cpu", "--workers", "1")
-    found = json.loads(search("advise", "set_complement", "--format", "json"))
-    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(found)
-    [setting] = found["settings"]
+    advice = json.loads(search("advise", "set_complement", "--format", "json"))
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(advice)
+    [setting] = advice["settings"]
     assert (setting["trials"], setting["random"], setting["studies"]) == (72, 60, ["drawn", "repeated"])
     assert (setting["noise"]["configurations"], setting["noise"]["trials"]) == (2, 12)
     values = dict(raw("sqlite:///graft.db", "SELECT objective, count(*) FROM trials WHERE study_id = 1 GROUP BY 1"))
     assert setting["best"][0]["expected"] == pytest.approx(sum(map(float, values)) / 60)
     assert [best["expected"] is None for best in setting["best"]] == [False, False, False, True, True]
-    [rate] = found["knobs"]
+    [rate] = advice["knobs"]
     assert (rate["path"], rate["is_told"], rate["winners"]) == ("optimizer.learning_rate", True, 6)
-    told = search("advise", "set_complement", "--difference", "0.125")
+    text = search("advise", "set_complement", "--difference", "0.125")
     assert (
-        "set_complement (length 4, vocabulary 9), model minimal, minimize tvd/raw (last), 20 steps: 72 trials" in told
+        "set_complement (length 4, vocabulary 9), model minimal, minimize tvd/raw (last), 20 steps: 72 trials" in text
     )
-    assert "at level 0.05: 0.125: " in told
-    assert repr(graft.open("graft.db").advise("set_complement", 0.125)) == told.rstrip("\n")
+    assert "at level 0.05: 0.125: " in text
+    assert repr(graft.open("graft.db").advise("set_complement", 0.125)) == text.rstrip("\n")
     lines = search("launch", "drawn.yaml", "--dry-run", "--device", "h100").splitlines()
     known = [line.removeprefix("known").strip() for line in lines if line.startswith("known ")]
     assert len(known) == 3

@@ -62,29 +62,29 @@ def transfer(text: str = SPACE) -> TransferSpace:
 
 def test_every_search_and_every_source_form_target_and_pair_has_one_number() -> None:
     space = transfer()
-    places = [space.stage_of(number) for number in range(space.search.trials)]
+    stages = [space.stage_of(number) for number in range(space.search.trials)]
     assert space.search.trials == ALL
-    found = [place for place in places if isinstance(place, StageOne)]
-    assert Counter(found) == Counter(StageOne(domain, number) for domain in range(2) for number in range(TRIED))
+    searches = [stage for stage in stages if isinstance(stage, StageOne)]
+    assert Counter(searches) == Counter(StageOne(domain, number) for domain in range(2) for number in range(TRIED))
     rows: dict[tuple[int | None, str], set[tuple[int, int]]] = defaultdict(set)
-    for place in places:
-        if isinstance(place, StageTwo):
-            rows[place.source, place.form].add((place.target, place.pair))
+    for stage in stages:
+        if isinstance(stage, StageTwo):
+            rows[stage.source, stage.form].add((stage.target, stage.pair))
     every = {(target, pair) for target in range(3) for pair in range(PAIRS)}
     assert rows == {
         (None, "spline"): every,
         **{(source, form): every for source in range(2) for form in FORMS},
     }
-    assert len(places) - len(found) == sum(map(len, rows.values()))
+    assert len(stages) - len(searches) == sum(map(len, rows.values()))
 
 
 def carried(space: TransferSpace, number: int) -> Trial:
     """Return a trial of stage two as if stage one had found the first trial of its source."""
-    place = space.stage_of(number)
-    assert isinstance(place, StageTwo)
-    if place.source is None:
+    stage = space.stage_of(number)
+    assert isinstance(stage, StageTwo)
+    if stage.source is None:
         return space.carry(number, None, ())
-    first = space.sample(place.source * TRIED, lambda _: 0.9)
+    first = space.sample(stage.source * TRIED, lambda _: 0.9)
     return space.carry(number, first, (LEARNED,))
 
 
@@ -115,8 +115,8 @@ def test_sources_on_a_target_differ_in_their_architecture_alone_and_share_seeds_
 
 def test_knots_arrive_in_their_float32_bits() -> None:
     knots = torch.randn(9, generator=torch.Generator().manual_seed(3), dtype=torch.float32)
-    found = LearnedSpline(component="mlp", low=-1.0, high=1.0, knots=tuple(knots.tolist()))
-    model = with_frozen_splines({"activation": {"name": "spline", "knots": 9}}, [found], "spline")
+    spline = LearnedSpline(component="mlp", low=-1.0, high=1.0, knots=tuple(knots.tolist()))
+    model = with_frozen_splines({"activation": {"name": "spline", "knots": 9}}, [spline], "spline")
     values = model["activation"]["values"]
     assert torch.equal(torch.tensor([float(text) for text in values.split()]), knots)
 
@@ -170,7 +170,7 @@ class FakeLearner:
         if trial.number in self.diverged:
             return Report(number=trial.number, fence=trial.fence, step=1, metrics=(), state="diverged", error="a test")
         is_search = isinstance(self.space.stage_of(trial.number), StageOne)
-        knots = tuple(float(trial.number + place) for place in range(9))
+        knots = tuple(float(trial.number + index) for index in range(9))
         return Report(
             number=trial.number,
             fence=trial.fence,
@@ -187,10 +187,10 @@ def test_a_source_waits_for_its_search_and_takes_the_best_trial_of_it() -> None:
     learner.run()
     numbers = [trial.number for trial in learner.started]
     assert sorted(numbers) == list(range(ALL))
-    for place, trial in enumerate(learner.started):
+    for index, trial in enumerate(learner.started):
         if trial.architecture_trial is not None:
             domain = trial.architecture_trial // TRIED
-            assert set(numbers[:place]) >= set(range(domain * TRIED, domain * TRIED + TRIED))
+            assert set(numbers[:index]) >= set(range(domain * TRIED, domain * TRIED + TRIED))
             assert trial.architecture_trial % TRIED == TRIED - 1, "the last of each search has the best objective"
             spline = trial.config["model"]["activation"]
             assert spline["values"].split()[0] == str(trial.architecture_trial)
@@ -411,9 +411,9 @@ def test_the_file_of_a_tasks_space_is_found_beside_the_file_that_names_it(
     assert named != SPACE
     (folder / "transfer.yaml").write_text(named)
     monkeypatch.chdir(tmp_path)
-    found, packaged = load("spaces/transfer.yaml", families()), transfer()
-    assert isinstance(found, TransferSpace)
-    assert [one.baseline.rows for one in found.domains] == [one.baseline.rows for one in packaged.domains]
+    space, packaged = load("spaces/transfer.yaml", families()), transfer()
+    assert isinstance(space, TransferSpace)
+    assert [domain.baseline.rows for domain in space.domains] == [domain.baseline.rows for domain in packaged.domains]
     (folder / "own.yaml").unlink()
     with pytest.raises(SpaceError, match=r"^\./own\.yaml: no such file"):
         load("spaces/transfer.yaml", families())
@@ -501,16 +501,16 @@ def test_a_sampler_with_fewer_points_than_trials_ends_its_search() -> None:
     space = transfer(grid)
     learner = FakeLearner(Controller.begin(space, Rows()), space)
     learner.run()
-    found = [trial for trial in learner.started if isinstance(space.stage_of(trial.number), StageOne)]
-    assert len(found) == len(SOURCES) * 2, "two options of the choice, one point of each other draw"
-    assert len(learner.started) - len(found) == ALL - FIRST
+    searches = [trial for trial in learner.started if isinstance(space.stage_of(trial.number), StageOne)]
+    assert len(searches) == len(SOURCES) * 2, "two options of the choice, one point of each other draw"
+    assert len(learner.started) - len(searches) == ALL - FIRST
 
 
 def test_a_spline_that_learned_and_was_not_kept_is_not_carried() -> None:
     space = transfer()
-    found = space.sample(0, lambda _: 0.5)
+    trial = space.sample(0, lambda _: 0.5)
     with pytest.raises(PluginError, match="of which nothing was kept"):
-        space.carry(FIRST + len(TARGETS) * PAIRS, found, ())
+        space.carry(FIRST + len(TARGETS) * PAIRS, trial, ())
 
 
 def test_a_transfer_of_one_task_or_without_a_target_is_refused() -> None:

@@ -129,8 +129,8 @@ def _run_tests(copy: Path, tests: Sequence[str], postgresql: bool, seconds: floa
 
 def _first_failure(copy: Path) -> str:
     """Return the first test that failed in the last run, or what ended it."""
-    found = re.search(r"^(?:FAILED|ERROR) tests/(.*?)(?: - .*)?$", (copy.parent / "output").read_text(), re.MULTILINE)
-    return found[1] if found else f"the limit of {SECONDS:.0f} s"
+    match = re.search(r"^(?:FAILED|ERROR) tests/(.*?)(?: - .*)?$", (copy.parent / "output").read_text(), re.MULTILINE)
+    return match[1] if match else f"the limit of {SECONDS:.0f} s"
 
 
 def _run_pytest(copy: Path, tests: Sequence[str], postgresql: bool) -> None:

@@ -29,7 +29,7 @@ def made_trials(effects: np.ndarray, random: np.random.Generator) -> pl.DataFram
     tasks, arms = effects.shape
     task, arm, seed = (axis.ravel() for axis in np.meshgrid(range(tasks), range(arms + 1), range(SEEDS), indexing="ij"))
     shared = random.normal(size=(tasks, SEEDS))[task, seed]
-    own = random.normal(size=len(task)) / np.sqrt(2)  # so that a difference of two has a deviation of 1
+    noise = random.normal(size=len(task)) / np.sqrt(2)  # so that a difference of two has a deviation of 1
     shift = np.concatenate([np.zeros((tasks, 1)), effects], axis=1)[task, arm]
     return pl.DataFrame(
         {
@@ -41,7 +41,7 @@ def made_trials(effects: np.ndarray, random: np.random.Generator) -> pl.DataFram
             "endpoint": "in",
             "metric": "accuracy",
             "direction": "maximize",
-            "value": (50 + 3 * shared + own + shift) / 100,
+            "value": (50 + 3 * shared + noise + shift) / 100,
             "floor": 0.1,
         }
     )
@@ -56,22 +56,22 @@ def made() -> pl.DataFrame:
 def test_effects_are_those_of_the_paired_t_test(made: pl.DataFrame) -> None:
     atlas, oracle = find_effects(made), []
     for row in atlas.cells.iter_rows(named=True):
-        own, base = (
+        scores, base = (
             made.filter((pl.col("task") == row["task"]) & (pl.col("arm") == arm)).sort("seed")["value"].to_numpy() * 100
             for arm in (row["arm"], "baseline")
         )
-        found = stats.ttest_rel(own, base)
-        interval = found.confidence_interval(0.95)
-        assert row["mean"] == pytest.approx(np.mean(own - base))
+        test = stats.ttest_rel(scores, base)
+        interval = test.confidence_interval(0.95)
+        assert row["mean"] == pytest.approx(np.mean(scores - base))
         assert (row["low"], row["high"]) == pytest.approx((interval.low, interval.high))
-        assert row["p"] == pytest.approx(found.pvalue)
-        oracle.append((own, base, found.pvalue))
+        assert row["p"] == pytest.approx(test.pvalue)
+        oracle.append((scores, base, test.pvalue))
     adjusted = stats.false_discovery_control([p for *_, p in oracle])
     assert atlas.cells["q"].to_list() == pytest.approx(adjusted.tolist())
     level = 1 - 0.05 * int((adjusted < 0.05).sum()) / len(adjusted)
-    wide = [stats.ttest_rel(own, base).confidence_interval(level) for own, base, _ in oracle]
-    assert atlas.cells["wide_low"].to_list() == pytest.approx([one.low for one in wide])
-    assert atlas.cells["wide_high"].to_list() == pytest.approx([one.high for one in wide])
+    wide = [stats.ttest_rel(scores, base).confidence_interval(level) for scores, base, _ in oracle]
+    assert atlas.cells["wide_low"].to_list() == pytest.approx([limits.low for limits in wide])
+    assert atlas.cells["wide_high"].to_list() == pytest.approx([limits.high for limits in wide])
 
 
 def test_a_corrected_interval_excludes_zero_just_where_an_effect_is_claimed(made: pl.DataFrame) -> None:
@@ -113,9 +113,9 @@ def test_atlases_are_compared_cell_by_cell(made: pl.DataFrame) -> None:
     both = compare_atlases(find_effects(fewer), find_effects(pl.concat([turned, made.filter(task="task 0")])))
     assert both.height == 6  # three tasks, two arms
     assert set(both.filter(arm="arm 1")["again_verdict"]) == {UNDECIDED}
-    own = both.filter(arm="arm 2")
-    assert set(own["verdict"]) == {BETTER}
-    assert all(again < 0 < mean for mean, again in own.select("mean", "again_mean").rows())
+    cells = both.filter(arm="arm 2")
+    assert set(cells["verdict"]) == {BETTER}
+    assert all(again < 0 < mean for mean, again in cells.select("mean", "again_mean").rows())
 
 
 def test_a_gap_is_the_difference_of_the_two_sets(made: pl.DataFrame) -> None:
@@ -154,13 +154,13 @@ def test_few_of_the_claims_are_false_and_few_corrected_intervals_miss() -> None:
     random, false, missed, atlases = np.random.default_rng(4), 0.0, 0.0, 150
     for _ in range(atlases):
         effects = np.where(random.random((8, 11)) < 0.2, random.choice([-2.0, 2.0], (8, 11)), 0.0)
-        found = find_effects(made_trials(effects, random)).found
+        claims = find_effects(made_trials(effects, random)).found
         truth = np.array(
-            [effects[int(task[5:]), int(arm[4:]) - 1] for task, arm in found.select("task", "arm").iter_rows()]
+            [effects[int(task[5:]), int(arm[4:]) - 1] for task, arm in claims.select("task", "arm").iter_rows()]
         )
         if len(truth):
             false += np.mean(truth == 0)
-            missed += np.mean((truth < found["wide_low"].to_numpy()) | (truth > found["wide_high"].to_numpy()))
+            missed += np.mean((truth < claims["wide_low"].to_numpy()) | (truth > claims["wide_high"].to_numpy()))
     assert false / atlases < 0.065
     assert missed / atlases < 0.065
 
@@ -221,11 +221,11 @@ def test_a_small_atlas_is_trained_kept_and_replayed(small: tuple[dict[str, TaskP
     assert kept.filter(pl.col("arm") == "bema")["variant"].unique().to_list() == ["bema"]
     for task, number in (("copying", 3), ("affine", 5)):
         again = replay(kept, task, number)
-        assert [one.agrees for one in again] == [True] * len(plan[task].endpoints)
+        assert [comparison.agrees for comparison in again] == [True] * len(plan[task].endpoints)
     assert kept["numerics"].unique().to_list() == [NUMERICS]
     assert all(kind.split()[0] in ("native", "traced") for kind in kept["step_kind"])
     wrong = kept.with_columns(value=pl.col("value") + 0.5)
-    assert not any(one.agrees for one in replay(wrong, "copying", 3))
+    assert not any(comparison.agrees for comparison in replay(wrong, "copying", 3))
 
 
 @pytest.mark.parametrize(("text", "choices"), [("copying:999", "0 to 103"), ("nothing:1", "tasks copying, ")])

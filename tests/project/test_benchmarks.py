@@ -142,9 +142,9 @@ def test_the_plain_model_is_the_same_function(task: str) -> None:
         LOAD[task](model, named)
     batch = recipe.task.training(Streams.of(torch.tensor([7]), Purpose.TRAINING_DATA, 0), 32, FIRST_STEP)
     with torch.no_grad():
-        expected, found = recipe.model.outputs(named, {"inputs": batch["inputs"][0]}, {}), model(batch["inputs"][0])
+        expected, logits = recipe.model.outputs(named, {"inputs": batch["inputs"][0]}, {}), model(batch["inputs"][0])
     assert expected.std() > 0.1
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
 
 
 LAYERED = [name for name, case in CASES.items() if "quick/" in name and {"width", "name"} <= case.model.keys()]
@@ -162,8 +162,8 @@ def test_the_plain_transformer_of_a_case_is_the_same_function(name: str) -> None
     plain = Plain(recipe, batch)
     with torch.no_grad():
         plain.load_state_dict(plain_names(named, batch["inputs"].shape[1]))
-    found = loss_of(recipe, batch, plain)()
-    torch.testing.assert_close(found, recipe.task.loss(recipe.model.outputs(named, batch, {}), batch))
+    loss = loss_of(recipe, batch, plain)()
+    torch.testing.assert_close(loss, recipe.task.loss(recipe.model.outputs(named, batch, {}), batch))
 
 
 PLAIN_NAMES = {
@@ -178,17 +178,17 @@ PLAIN_NAMES = {
 
 def plain_names(named: dict[str, Tensor], length: int) -> dict[str, Tensor]:
     """Parameters as the plain transformer has them, for inputs of this length; linear maps are transposed there."""
-    found = dict[str, Tensor]()
+    parameters = dict[str, Tensor]()
     for name, value in named.items():
-        layer, _, own = name.rpartition(".")
+        layer, _, leaf = name.rpartition(".")
         if name == "position.table":
-            found["position"] = value[:length]
+            parameters["position"] = value[:length]
             continue
-        kind = "bias" if own.endswith("_bias") else "weight"
-        own = own.removesuffix("_bias")
-        turned = value.T if value.ndim == 2 and own != "embedding" else value
-        found[".".join(filter(None, [layer, PLAIN_NAMES.get(own, own), kind]))] = turned
-    return found if "write.weight" in found else {**found, "write.weight": found["read.weight"]}
+        kind = "bias" if leaf.endswith("_bias") else "weight"
+        leaf = leaf.removesuffix("_bias")
+        turned = value.T if value.ndim == 2 and leaf != "embedding" else value
+        parameters[".".join(filter(None, [layer, PLAIN_NAMES.get(leaf, leaf), kind]))] = turned
+    return parameters if "write.weight" in parameters else {**parameters, "write.weight": parameters["read.weight"]}
 
 
 @pytest.mark.parametrize("task", PROBLEMS)
@@ -210,8 +210,8 @@ def test_losses_and_metrics_of_the_same_logits_agree(task: str) -> None:
     torch.testing.assert_close(problem.loss(logits, plain_batch(task, training)), expected)
     logits = random_logits(validation, recipe.task.tokens)
     metrics = recipe.task.metrics(logits, {name: values[0] for name, values in validation.items()})
-    found = problem.metrics(logits, plain_batch(task, validation))
-    assert {name: value.item() for name, value in found.items()} == pytest.approx(
+    scores = problem.metrics(logits, plain_batch(task, validation))
+    assert {name: value.item() for name, value in scores.items()} == pytest.approx(
         {name: each.mean().item() for name, each in metrics.items()}, abs=1e-6
     )
 
@@ -225,12 +225,12 @@ def test_batches_have_the_shapes_and_tokens_of_the_task(task: str) -> None:
     problem, recipe = PROBLEMS[task], Recipe.of(drawn(task).config)
     streams = Streams.of(torch.tensor([5]), Purpose.TRAINING_DATA, 0)
     assert recipe.training.batch == problem.batch
-    for found, expected in (
+    for batch, expected in (
         (problem.training("cpu"), recipe.task.training(streams, problem.batch, FIRST_STEP)),
         (problem.validation(64, "cpu"), recipe.task.validation(streams, 64)),
     ):
-        assert found[0].shape == expected["inputs"][0].shape
-        assert set(found[0].unique().tolist()) <= set(range(recipe.task.tokens))
+        assert batch[0].shape == expected["inputs"][0].shape
+        assert set(batch[0].unique().tolist()) <= set(range(recipe.task.tokens))
 
 
 def test_sums_are_right_and_no_pair_is_trained_on_and_validated() -> None:
@@ -297,15 +297,15 @@ def test_a_trial_of_the_loop_is_found_in_its_database(tmp_path: Path) -> None:
     with connect(tmp_path) as connection:
         connection.executescript(TABLES)
     run_trial(plan, tmp_path, 0)
-    (found,) = Loop().results(tmp_path)
-    assert found.steps == 5
-    assert found.started < found.finished
+    (trial,) = Loop().results(tmp_path)
+    assert trial.steps == 5
+    assert trial.started < trial.finished
     with connect(tmp_path) as connection:
         ((count, last),) = connection.execute("SELECT count(*), max(step) FROM metrics WHERE name = 'tvd/bema'")
         ((objective,),) = connection.execute("SELECT value FROM metrics WHERE name = 'tvd/bema' AND step = 5")
     connection.close()
     assert (count, last) == (3, 5)
-    assert objective == found.objective
+    assert objective == trial.objective
 
 
 def test_a_trial_of_tune_is_read_from_its_last_report(tmp_path: Path) -> None:
@@ -318,8 +318,8 @@ def test_rates_are_steps_over_seconds() -> None:
     def result(seconds: float, steady: float) -> Result:
         return Result(trials=2, model_steps=600, seconds=seconds, steady_seconds=steady, median_objective=0)
 
-    found = ratios({"graft": result(10, 6), "loop": result(30, 24), "ray": result(60, 12)})
-    assert found == {"loop": {"end_to_end": 3, "steady": 4}, "ray": {"end_to_end": 6, "steady": 2}}
+    factors = ratios({"graft": result(10, 6), "loop": result(30, 24), "ray": result(60, 12)})
+    assert factors == {"loop": {"end_to_end": 3, "steady": 4}, "ray": {"end_to_end": 6, "steady": 2}}
 
 
 def test_nothing_of_a_peer_runs_on_after_its_command(tmp_path: Path) -> None:
@@ -345,8 +345,8 @@ def test_a_list_option_names_its_choices() -> None:
 
 @pytest.mark.long
 def test_the_peers_import_without_ray() -> None:
-    found = python(BLOCKER.format(blocked=["ray", "optuna"]) + "import benchmarks.peers.__main__\nprint('imported')")
-    assert found.stdout == "imported\n", found.stderr
+    process = python(BLOCKER.format(blocked=["ray", "optuna"]) + "import benchmarks.peers.__main__\nprint('imported')")
+    assert process.stdout == "imported\n", process.stderr
 
 
 @pytest.mark.slow
@@ -354,14 +354,14 @@ def test_the_peers_import_without_ray() -> None:
 def test_one_command_runs_all_peers_side_by_side(task: str) -> None:
     program = "from benchmarks.peers.__main__ import main; main()"
     sizes = ["--trials", "3", "--steps", "6", "--peer-trials", "2", "--processes", "2", "--dropout", "on"]
-    found = python(program, "--task", task, *sizes)
-    assert found.returncode == 0, found.stderr
-    told = json.loads(found.stdout.splitlines()[-1])
-    rates = told["model_steps_per_second"]
+    process = python(program, "--task", task, *sizes)
+    assert process.returncode == 0, process.stderr
+    summary = json.loads(process.stdout.splitlines()[-1])
+    rates = summary["model_steps_per_second"]
     assert {name: rates[name]["trials"] for name in PEERS} == {"ray": 2, "loop": 2, "graft": 3}
     assert all(rates[name]["model_steps"] == 6 * rates[name]["trials"] for name in PEERS)
     assert all(0 < rates[name]["end_to_end"] < rates[name]["steady"] for name in PEERS)
-    assert told["graft_over"].keys() == {"ray", "loop"}
+    assert summary["graft_over"].keys() == {"ray", "loop"}
 
 
 # -- the engine ------------------------------------------------------------------------------------------------------
@@ -378,21 +378,21 @@ def test_operations_are_those_of_the_matrix_products(shape: str) -> None:
 
 def test_masks_cost_bytes() -> None:
     p = SHAPES["small"]
-    one = 3 * p.batch * p.length * p.width
-    assert bytes_per_step(p, "both") - bytes_per_step(p, "off") == 2 * one
-    assert bytes_per_step(p, "residual") - bytes_per_step(p, "off") == one
+    cost = 3 * p.batch * p.length * p.width
+    assert bytes_per_step(p, "both") - bytes_per_step(p, "off") == 2 * cost
+    assert bytes_per_step(p, "residual") - bytes_per_step(p, "off") == cost
 
 
 @pytest.mark.long
 def test_the_engine_s_benchmark_needs_torch_and_numpy_alone() -> None:
     program = BLOCKER.format(blocked=BEYOND_TORCH) + "from benchmarks.engine import main; main()"
     options = ["--device", "cpu", "--lanes", "2,3", "--shapes", "small", "--dropout", "residual", "--seconds", "0.01"]
-    found = python(program, *options)
-    assert found.returncode == 0, found.stderr
-    told = json.loads(found.stdout.splitlines()[-1])
-    assert [row["lanes"] for row in told["rows"]] == [2, 3]
-    assert all(row["model_steps_per_second"] > 0 and row["over_single"] > 0 for row in told["rows"])
-    assert all(ceiling > 0 for ceiling in told["ceilings"].values())
+    process = python(program, *options)
+    assert process.returncode == 0, process.stderr
+    summary = json.loads(process.stdout.splitlines()[-1])
+    assert [row["lanes"] for row in summary["rows"]] == [2, 3]
+    assert all(row["model_steps_per_second"] > 0 and row["over_single"] > 0 for row in summary["rows"])
+    assert all(ceiling > 0 for ceiling in summary["ceilings"].values())
 
 
 def test_the_steps_of_a_case_are_one_line_and_one_object(capsys: pytest.CaptureFixture[str]) -> None:
@@ -461,7 +461,7 @@ def test_a_large_study_s_benchmark_resumes_what_it_left(tmp_path: Path) -> None:
     assert set(trials["state"]) <= {"finished", "diverged"}
     finished = trials.filter(pl.col("state") == "finished").select("number")
     assert set(metrics.join(finished, on="number").group_by("number").len()["len"]) == {7 * scale.VALIDATIONS}
-    assert all(found.cpu > 0 for found in scale.look(url, cold=True).values())
+    assert all(look.cpu > 0 for look in scale.look(url, cold=True).values())
 
 
 def test_departures_from_weights_are_of_what_was_trained_between_two_looks():

@@ -29,10 +29,10 @@ DEPLOY = ROOT / "docs" / "deploy"
 
 def unit() -> configparser.ConfigParser:
     """Return the file for systemd; a key may stand in it more than once."""
-    found = configparser.ConfigParser(strict=False, interpolation=None)
-    found.optionxform = str  # pyright: ignore[reportAttributeAccessIssue] - as configparser documents
-    found.read(DEPLOY / "graft.service")
-    return found
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # pyright: ignore[reportAttributeAccessIssue] - as configparser documents
+    parser.read(DEPLOY / "graft.service")
+    return parser
 
 
 def compose() -> dict[str, Any]:
@@ -42,10 +42,10 @@ def compose() -> dict[str, Any]:
 def instructions() -> dict[str, list[str]]:
     """Instruction of the Dockerfile -> what stands behind it, each time."""
     text = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE))
-    found: dict[str, list[str]] = {}
+    arguments: dict[str, list[str]] = {}
     for word, rest in re.findall(r"^([A-Z]+) (.*)$", text, re.MULTILINE):
-        found.setdefault(word, []).append(rest)
-    return found
+        arguments.setdefault(word, []).append(rest)
+    return arguments
 
 
 def commands() -> Iterator[list[str]]:
@@ -115,15 +115,17 @@ def test_pods_of_graft_run_without_privileges() -> None:
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not on this machine")
 def test_systemd_understands_the_unit() -> None:
-    found = subprocess.run(["systemd-analyze", "verify", DEPLOY / "graft.service"], capture_output=True, text=True)
-    told = [line for line in found.stderr.splitlines() if "graft.service" in line and "is not executable" not in line]
-    assert not told
+    process = subprocess.run(["systemd-analyze", "verify", DEPLOY / "graft.service"], capture_output=True, text=True)
+    complaints = [
+        line for line in process.stderr.splitlines() if "graft.service" in line and "is not executable" not in line
+    ]
+    assert not complaints
 
 
 def test_the_image_is_written_as_images_should_be() -> None:
     """What a linter of Dockerfiles asks for (hadolint DL3002, DL3007, DL3008's neighbours, DL3009, DL3015, DL3025)."""
-    found = instructions()
-    [base] = found["FROM"]
+    dockerfile = instructions()
+    [base] = dockerfile["FROM"]
     image, _, tag = base.partition(":")
     assert image == "python"
     assert re.fullmatch(r"3\.\d+-slim", tag), "a version, as latest is another one tomorrow"
@@ -131,29 +133,29 @@ def test_the_image_is_written_as_images_should_be() -> None:
     least = re.fullmatch(r">=3\.(\d+).*", project["requires-python"])
     assert least
     assert int(tag.removeprefix("3.").removesuffix("-slim")) >= int(least[1])
-    for command in (line for line in found["RUN"] if "apt-get install" in line):
+    for command in (line for line in dockerfile["RUN"] if "apt-get install" in line):
         assert "--no-install-recommends" in command
         assert "--yes" in command
         assert command.index("apt-get update") < command.index("apt-get install")
         assert command.endswith("rm -rf /var/lib/apt/lists/*")
-    assert all("sudo" not in line for line in found["RUN"])
-    assert "ADD" not in found
+    assert all("sudo" not in line for line in dockerfile["RUN"])
+    assert "ADD" not in dockerfile
     for name in ("ENTRYPOINT", "CMD"):
-        [command] = found[name]
+        [command] = dockerfile[name]
         assert all(isinstance(word, str) for word in json.loads(command)), "the form that runs no shell"
     words = re.findall(r"^([A-Z]+) ", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
     assert words.index("USER") > max(index for index, word in enumerate(words) if word == "RUN")
     assert words.index("USER") < words.index("ENTRYPOINT")
-    [folder], [volume] = found["WORKDIR"], found["VOLUME"]
+    [folder], [volume] = dockerfile["WORKDIR"], dockerfile["VOLUME"]
     assert folder == volume == "/data", "what is kept is what the user may write"
 
 
 def test_what_is_bound_and_copied_into_the_image_is_there() -> None:
-    found = instructions()
-    for line in (*found.get("COPY", []), *found["RUN"]):
+    dockerfile = instructions()
+    for line in (*dockerfile.get("COPY", []), *dockerfile["RUN"]):
         for path in re.findall(r"/graft/([\w./-]+)", line):
             assert (ROOT / path).exists(), path
-    [argument] = [line for line in found["RUN"] if "pip install" in line]
+    [argument] = [line for line in dockerfile["RUN"] if "pip install" in line]
     for target in re.findall(r"target=([\w/.]+)", argument):
         assert target in ("/graft", "/root/.cache/pip")
     for line in (DEPLOY / "Dockerfile.dockerignore").read_text().split():
@@ -164,7 +166,7 @@ def test_what_is_bound_and_copied_into_the_image_is_there() -> None:
 @pytest.mark.long
 def test_what_the_image_is_built_from_can_be_installed_and_run(tmp_path: Path) -> None:
     """As far as it goes without a container: the files of its context alone, a fresh environment, its entry point."""
-    context, place = tmp_path / "graft", tmp_path / "environment"
+    context, venv = tmp_path / "graft", tmp_path / "environment"
     context.mkdir()
     ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
     for line in (DEPLOY / "Dockerfile.dockerignore").read_text().split():
@@ -174,24 +176,26 @@ def test_what_the_image_is_built_from_can_be_installed_and_run(tmp_path: Path) -
         elif line.startswith("!"):
             shutil.copy(source, context)
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SEARCH_STORAGE")}
-    subprocess.run([sys.executable, "-m", "venv", place], check=True)
-    install = [place / "bin" / "pip", "install", "--quiet", "--no-deps", "-c", context / "constraints.txt", context]
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    install = [venv / "bin" / "pip", "install", "--quiet", "--no-deps", "-c", context / "constraints.txt", context]
     subprocess.run(install, check=True, env=clean, cwd=tmp_path, timeout=240)
     # What it depends on is the environment of the tests: the gate installs that from the same constraints.
-    [packages] = place.glob("lib/python*/site-packages")
+    [packages] = venv.glob("lib/python*/site-packages")
     (packages / "tested.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     [entry] = instructions()["ENTRYPOINT"]
-    program = place / "bin" / json.loads(entry)[0]
-    told = subprocess.run([program, "--version"], env=clean, cwd=tmp_path, capture_output=True, text=True, timeout=240)
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("version")
-    assert told.returncode == 0, told.stderr
-    assert re.fullmatch(r"graft \d+\.\d+\.\d+\S*\n", told.stdout)
-    assert version is None or version in told.stdout
-    where = "import graft, workers, storage; print(graft.__file__, workers.__file__, storage.__file__)"
-    found = subprocess.run(
-        [place / "bin" / "python", "-c", where], env=clean, cwd=tmp_path, capture_output=True, text=True
+    program = venv / "bin" / json.loads(entry)[0]
+    process = subprocess.run(
+        [program, "--version"], env=clean, cwd=tmp_path, capture_output=True, text=True, timeout=240
     )
-    assert all(path.startswith(str(place)) for path in found.stdout.split()), found.stdout
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("version")
+    assert process.returncode == 0, process.stderr
+    assert re.fullmatch(r"graft \d+\.\d+\.\d+\S*\n", process.stdout)
+    assert version is None or version in process.stdout
+    where = "import graft, workers, storage; print(graft.__file__, workers.__file__, storage.__file__)"
+    imports = subprocess.run(
+        [venv / "bin" / "python", "-c", where], env=clean, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert all(path.startswith(str(venv)) for path in imports.stdout.split()), imports.stdout
     [command] = instructions()["CMD"]
     help_text = subprocess.run([program, *json.loads(command)], env=clean, cwd=tmp_path, capture_output=True, text=True)
     assert help_text.returncode == 0

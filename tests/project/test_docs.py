@@ -104,8 +104,8 @@ def searches(text: str) -> Iterator[list[str]]:
     """Yield the arguments of each call of `search`, without what the shell does around it."""
     for line in lines(text):
         for command in re.split(r"&& | \| ", line):
-            if found := re.fullmatch(r"(?:exec )?search (.*?)&?", command, flags=re.DOTALL):
-                yield shlex.split(found[1].replace('"$@"', "SPACE"), comments=True)
+            if match := re.fullmatch(r"(?:exec )?search (.*?)&?", command, flags=re.DOTALL):
+                yield shlex.split(match[1].replace('"$@"', "SPACE"), comments=True)
 
 
 def understood(arguments: list[str]) -> bool:
@@ -126,10 +126,10 @@ def test_the_program_understands_every_command_of_the_documentation() -> None:
         *((page, "".join(re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL))) for page, text in made().items()),
         *((name, (DOCS / name).read_text()) for name in SCRIPTS),
     ]
-    found = [(page, arguments) for page, text in texts for arguments in searches(text)]
-    pages = {page for page, _ in found}
+    calls = [(page, arguments) for page, text in texts for arguments in searches(text)]
+    pages = {page for page, _ in calls}
     assert {*SCRIPTS, "index.md", "tutorial.md", "how-to/cluster.md", "reference/commands.md"} <= pages
-    for page, arguments in found:
+    for page, arguments in calls:
         assert understood(arguments), page
 
 
@@ -141,7 +141,7 @@ def test_the_program_knows_the_commands_and_options_named_within_sentences() -> 
             words = code.split()
             name = " ".join(words[:2]) if " ".join(words[:2]) in known else words[0]
             assert name in known or name in groups or name == "COMMAND", f"{page}: search {code}"
-            options = {option for one in getattr(known.get(name), "params", ()) for option in one.opts}
+            options = {option for parameter in getattr(known.get(name), "params", ()) for option in parameter.opts}
             for word in words:
                 assert not word.startswith("--") or word in options | {"--help"}, f"{page}: search {code}"
 
@@ -211,9 +211,9 @@ def test_the_numbers_of_the_first_study_are_those_of_the_study(
         return out + error
 
     tutorial, readme = text_of("tutorial.md"), " ".join(text_of("index.md").split())
-    told = run("launch", "quick/set_complement", *HERE[:-1], "--pack=64")
+    output = run("launch", "quick/set_complement", *HERE[:-1], "--pack=64")
     best = r"finished of 64; best tvd/bema (\S+) \(trial (\d+)\);"
-    assert_alike(best, tutorial, told)
+    assert_alike(best, tutorial, output)
     run("report", "study", "quick-set-complement", "-o", "report.md")
     change = r"([+−]\d+\.\d) ± (\d+\.\d) %(?: \(best 10 %\)| for the best tenth)"
     assert_alike(change, tutorial, Path("report.md").read_text())
@@ -228,7 +228,7 @@ def test_the_numbers_of_the_first_study_are_those_of_the_study(
     assert re.findall(row, table, re.MULTILINE)[1][1] == without
     of_best = run("trials", "quick-set-complement", "--sort", "objective", "--top", "6", "--format", "json")
     rows = json.loads(of_best.splitlines()[0])  # on stderr stands the order
-    rates = [one for one in rows for path in one if path.endswith("dropout") and one[path] != 0]
+    rates = [trial for trial in rows for path in trial if path.endswith("dropout") and trial[path] != 0]
     assert not rates, "the six best have no dropout"
     [mean] = run("query", "SELECT avg(params->>'model.embedding_dropout') AS mean FROM trials").split()[1:]
     assert_alike(r"rates are about (\d\.\d+) over", tutorial, f"rates are about {float(mean):.2f} over")
@@ -237,10 +237,10 @@ def test_the_numbers_of_the_first_study_are_those_of_the_study(
 
 def assert_alike(pattern: str, printed: str, made: str) -> None:
     """Compare the numbers that a page prints with those that were made, to two units of the last digit printed."""
-    said, found = ([match.groups() for match in re.finditer(pattern, text, re.MULTILINE)] for text in (printed, made))
+    said, results = ([match.groups() for match in re.finditer(pattern, text, re.MULTILINE)] for text in (printed, made))
     assert said
-    assert len(said) == len(found), f"{said} is printed, but {found} was made"
-    for number, again in zip(chain(*said), chain(*found), strict=True):
+    assert len(said) == len(results), f"{said} is printed, but {results} was made"
+    for number, again in zip(chain(*said), chain(*results), strict=True):
         decimals = len(number.partition(".")[2])
         assert abs(_number(number) - _number(again)) <= 2.01 * 10.0**-decimals, f"{number} is printed, not {again}"
 
@@ -294,7 +294,7 @@ def test_the_reference_names_all_that_there_is() -> None:
     pages = made()
     for name, command in commands_page.commands():
         assert f"## search {name}\n" in pages["reference/commands.md"]
-        options = [option for one in command.params for option in one.opts if option.startswith("-")]
+        options = [option for parameter in command.params for option in parameter.opts if option.startswith("-")]
         assert all(option in pages["reference/commands.md"] for option in options), name
     for table in metadata.tables.values():
         section = pages["reference/sql.md"].partition(f"## {table.name}\n\n")[2].partition("\n## ")[0]
@@ -318,8 +318,8 @@ def test_the_reference_of_python_has_every_public_name_with_its_signature() -> N
     for name in graft.__all__:
         section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         assert section, name
-        found = getattr(graft, name)
-        for member, value in vars(found).items() if isinstance(found, type) else ():
+        definition = getattr(graft, name)
+        for member, value in vars(definition).items() if isinstance(definition, type) else ():
             if not member.startswith("_") and (callable(value) or isinstance(value, property)):
                 assert f"\n### {name}.{member}\n" in section, f"{name}.{member}"
     assert "### Study.trials\n\n```python\ntrials(where: str | None = None, sort: str | None = None" in page
@@ -380,16 +380,16 @@ def defines(file: str, name: str) -> bool:
     if not (ROOT / file).is_file():
         return False
     module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    found: Any = importlib.import_module(module)
+    value: Any = importlib.import_module(module)
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             return False
-        found = getattr(found, part)
-    return not callable(found) or found.__module__ == module
+        value = getattr(value, part)
+    return not callable(value) or value.__module__ == module
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "address"),
     [
         ('<a href="https://example.org">a link</a> <img src="figures/a.svg">', ""),
         ('<link rel="stylesheet" href="https://fonts.example.org/a.css">', "https://fonts.example.org/a.css"),
@@ -397,9 +397,9 @@ def defines(file: str, name: str) -> bool:
         ("@font-face {src: url(https://example.org/a.woff2)}", "https://example.org/a.woff2"),
     ],
 )
-def test_what_a_page_would_fetch_from_elsewhere_is_found(text: str, found: str) -> None:
-    assert fetched(text).endswith(found)
-    assert bool(fetched(text)) == bool(found)
+def test_what_a_page_would_fetch_from_elsewhere_is_found(text: str, address: str) -> None:
+    assert fetched(text).endswith(address)
+    assert bool(fetched(text)) == bool(address)
 
 
 def test_the_file_for_slurm_is_a_script_and_the_one_for_kubernetes_is_yaml() -> None:

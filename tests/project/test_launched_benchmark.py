@@ -34,11 +34,11 @@ def test_a_random_search_counts_the_trials_and_steps_to_the_level() -> None:
     """One trial of 96 reaches the level; each makes three validations of 10 steps."""
     costs = np.ones((96, 3))
     costs[17, -1] = 0.0
-    found = launched.random_searches(Curves(task="made", costs=costs, steps=10), 0.5, stops=False)
-    assert found.height == launched.ORDERS
-    for seed, trials, steps, best in found.select("seed", "trials", "steps", "best_of_64").rows():
-        place = np.random.default_rng(int(seed)).permutation(96).tolist().index(17)
-        expected = (place + 1, 30 * (place + 1), 0) if place < 64 else (65, 30 * 64, 1)
+    searches = launched.random_searches(Curves(task="made", costs=costs, steps=10), 0.5, stops=False)
+    assert searches.height == launched.ORDERS
+    for seed, trials, steps, best in searches.select("seed", "trials", "steps", "best_of_64").rows():
+        index = np.random.default_rng(int(seed)).permutation(96).tolist().index(17)
+        expected = (index + 1, 30 * (index + 1), 0) if index < 64 else (65, 30 * 64, 1)
         assert (trials, steps, best) == expected
 
 
@@ -88,9 +88,9 @@ def test_launches_are_trained_kept_in_the_order_of_their_ends_and_measured(
         curve=pl.Series([[0.5, 1.0 if number == 17 else 0.001 * number] for number in range(100)])
     )
     tpe = kept.filter(search="tpe").with_columns(objective=pl.Series([0.01, 1.0, 0.3]))
-    found = launched.measure(pl.concat([random, tpe]))
-    assert found["search"].unique().sort().to_list() == ["random", "random + asha", "tpe"]
-    [own] = found.filter(search="tpe").to_dicts()
-    assert own == {
+    searches = launched.measure(pl.concat([random, tpe]))
+    assert searches["search"].unique().sort().to_list() == ["random", "random + asha", "tpe"]
+    [row] = searches.filter(search="tpe").to_dicts()
+    assert row == {
         "task": "some", "search": "tpe", "seed": 0, "trials": 2.0, "steps": 8.0, "best_of_64": -1.0, "is_easy": False,
     }  # fmt: skip

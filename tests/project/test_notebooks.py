@@ -35,7 +35,7 @@ def test_a_notebook_runs_and_shows_what_is_kept_with_it(name: str):
     done = run(FOLDER / f"{name}.ipynb")
     before, after = results(kept), results(done)
     assert before.keys() == after.keys()
-    shapes = [{cell: re.sub(r"[\d.\u2026 -]+", "", text) for cell, text in found.items()} for found in (before, after)]
+    shapes = [{cell: re.sub(r"[\d.\u2026 -]+", "", text) for cell, text in cells.items()} for cells in (before, after)]
     tables = {cell for cell, text in before.items() if text.startswith("shape: ")}
     assert {cell: text for cell, text in shapes[0].items() if cell not in tables} == {
         cell: text for cell, text in shapes[1].items() if cell not in tables
@@ -59,7 +59,7 @@ def test_the_examples_on_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
             last = block.splitlines()[(node.end_lineno or 0) - 1]
             if isinstance(node, ast.Expr):
                 value = repr(eval(ast.unparse(node), names))
-                _, told, expected = last.partition("  # -> ")
-                assert not told or value == expected, last
+                _, arrow, expected = last.partition("  # -> ")
+                assert not arrow or value == expected, last
             else:
                 exec(ast.unparse(node), names)

@@ -108,12 +108,12 @@ def test_formulas_are_those_of_the_scorers(name: str, scorer: type[LogitScorer])
 def test_the_figures_of_formulas_are_all_that_the_list_has_and_draw_what_they_say() -> None:
     assert FIGURES.keys() == {name for name, item in ITEMS.items() if item.report == "formulas"}
     values = np.linspace(-4, 4, 9)
-    found = [(1 + 1.3 * abs(x)) ** (1.5 if x > 0 else -1.5 if x < 0 else 0) for x in values]
-    np.testing.assert_allclose(ssa(values, 1.3, 1.5), found)
+    powers = [(1 + 1.3 * abs(x)) ** (1.5 if x > 0 else -1.5 if x < 0 else 0) for x in values]
+    np.testing.assert_allclose(ssa(values, 1.3, 1.5), powers)
     weights = SignedAveraging(b=1.3, n=1.5).weigh(
         torch.tensor(values)[None], torch.ones(1, 9, dtype=torch.bool), {"b": torch.tensor(1.3), "n": torch.tensor(1.5)}
     )
-    np.testing.assert_allclose(np.array(found) / sum(found), weights[0].numpy(), rtol=1e-6)
+    np.testing.assert_allclose(np.array(powers) / sum(powers), weights[0].numpy(), rtol=1e-6)
     ratios, temperatures = np.array([0.0, 0.5, 1.0, 1.7]), np.array([0.3, 4.0])
     expected = [
         [stats.entropy(special.softmax([r**i / t for i in range(1, 11)])) for r in ratios] for t in temperatures
@@ -126,10 +126,10 @@ def test_a_fitted_temperature_is_the_inverse_of_its_polynomial() -> None:
     inverse = (
         -1.791 + 4.917 * entropy - 2.3 * entropy**2 + 0.481 * entropy**3 - 0.037 * entropy**4
     )  # paper 001, Figure 6
-    found = fitted_temperature(PAPER, entropy)
-    assert np.isnan(found[0])
+    temperatures = fitted_temperature(PAPER, entropy)
+    assert np.isnan(temperatures[0])
     assert inverse[0] < 0
-    np.testing.assert_allclose(found[1:], 1 / inverse[1:])
+    np.testing.assert_allclose(temperatures[1:], 1 / inverse[1:])
 
 
 def test_the_command_lists_all_items_and_refuses_in_one_line(
@@ -151,23 +151,23 @@ def test_the_command_lists_all_items_and_refuses_in_one_line(
 @pytest.mark.long
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), unique=True, max_size=16))
 def test_a_line_goes_over_one_number_and_holds_the_others(pairs: list[tuple[int, int]]) -> None:
-    found = sweep_conditions(f"sigma={sigma} length={length}" for sigma, length in pairs)
+    lines = sweep_conditions(f"sigma={sigma} length={length}" for sigma, length in pairs)
     expected: set[tuple[str, str, float, str]] = set()
     for sigma, length in pairs:
         for across, x, rest, other in (
-            ("sigma", sigma, f"length={length}", {s for s, one in pairs if one == length}),
-            ("length", length, f"sigma={sigma}", {one for s, one in pairs if s == sigma}),
+            ("sigma", sigma, f"length={length}", {s for s, size in pairs if size == length}),
+            ("length", length, f"sigma={sigma}", {size for s, size in pairs if s == sigma}),
         ):
             if len(other) >= 3:
                 expected.add((f"sigma={sigma} length={length}", across, float(x), rest))
-    assert set(found.rows()) == expected
-    assert found.height == len(expected)
+    assert set(lines.rows()) == expected
+    assert lines.height == len(expected)
 
 
 def test_a_word_is_no_number_and_a_line_keeps_it() -> None:
-    found = sweep_conditions(["items=1 scorer=trained", "items=2 scorer=trained", "items=4 scorer=trained", "kind=a"])
-    assert found["rest"].unique().to_list() == ["scorer=trained"]
-    assert found["x"].to_list() == [1, 2, 4]
+    lines = sweep_conditions(["items=1 scorer=trained", "items=2 scorer=trained", "items=4 scorer=trained", "kind=a"])
+    assert lines["rest"].unique().to_list() == ["scorer=trained"]
+    assert lines["x"].to_list() == [1, 2, 4]
 
 
 def test_lines_are_means_of_raw_last_validations_with_students_interval() -> None:
@@ -183,10 +183,10 @@ def test_lines_are_means_of_raw_last_validations_with_students_interval() -> Non
     lines = trace_lines(scores, series)
     assert lines["series"].unique(maintain_order=True).to_list() == ["b", "a"]
     row = lines.row(by_predicate=(pl.col("series") == "a") & (pl.col("x") == 2), named=True)
-    own = [-value for number, condition, variant, _, value in rows if (condition, variant) == ("sigma=2", "raw")
-           and number % 2]  # fmt: skip
-    interval = stats.ttest_1samp(own, 0).confidence_interval()
-    assert (row["trials"], row["mean"]) == (3, pytest.approx(np.mean(own)))
+    values = [-value for number, condition, variant, _, value in rows if (condition, variant) == ("sigma=2", "raw")
+              and number % 2]  # fmt: skip
+    interval = stats.ttest_1samp(values, 0).confidence_interval()
+    assert (row["trials"], row["mean"]) == (3, pytest.approx(np.mean(values)))
     assert (row["low"], row["high"]) == (pytest.approx(interval.low), pytest.approx(interval.high))
 
 
@@ -209,11 +209,11 @@ def test_a_study_of_several_tasks_has_a_panel_for_each() -> None:
     metrics = [(n, 100, "accuracy", "raw", f"size={size}", n + size / 10) for n in range(4) for size in sizes]
     row = study_row(objective="accuracy/raw", direction="maximize")
     data = study_data(row, trials_frame(trials), metrics_frame(metrics))
-    found = ConditionLines(data=data).lines
-    assert found["title"].unique(maintain_order=True).to_list() == algorithms
-    for place, name in enumerate(algorithms):
-        shown = found.filter(title=name).select("series", "x", "mean").rows()
-        assert shown == [(f"s{k}", size, pytest.approx(2 * k + place + size / 10)) for k in range(2) for size in sizes]
+    lines = ConditionLines(data=data).lines
+    assert lines["title"].unique(maintain_order=True).to_list() == algorithms
+    for index, name in enumerate(algorithms):
+        shown = lines.filter(title=name).select("series", "x", "mean").rows()
+        assert shown == [(f"s{k}", size, pytest.approx(2 * k + index + size / 10)) for k in range(2) for size in sizes]
 
 
 def test_averages_by_gap_take_the_best_of_the_grid_of_each_trial() -> None:
@@ -230,14 +230,14 @@ def test_averages_by_gap_take_the_best_of_the_grid_of_each_trial() -> None:
     scores = pl.DataFrame(rows, schema=schema, orient="row")
     plain = pl.DataFrame([(3, "", "raw", 1, 0.5), (8, "", "raw", 1, 0.6)], schema=schema, orient="row")
     gaps = pl.DataFrame({"number": [3, 8], "gap": [4.0, 1.0]})
-    found = averages_by_gap(scores, plain, gaps)
-    assert found["gap"].to_list() == [1.0] * 4 + [4.0] * 4
-    values = {(number, kind): value for number, _, kind, value in found.rows()}
+    averages = averages_by_gap(scores, plain, gaps)
+    assert averages["gap"].to_list() == [1.0] * 4 + [4.0] * 4
+    values = {(number, kind): value for number, _, kind, value in averages.rows()}
     assert values[3, "raw"] == 0.5
-    for number, own in grid.items():
-        assert values[number, "best"] == own.min()
-        assert values[number, "mean of the best 10"] == pytest.approx(np.sort(own)[:10].mean())
-        assert values[number, "mean of all"] == pytest.approx(own.mean())
+    for number, errors in grid.items():
+        assert values[number, "best"] == errors.min()
+        assert values[number, "mean of the best 10"] == pytest.approx(np.sort(errors)[:10].mean())
+        assert values[number, "mean of all"] == pytest.approx(errors.mean())
 
 
 def test_each_temperature_is_compared_with_one_on_the_same_trial() -> None:
@@ -247,15 +247,15 @@ def test_each_temperature_is_compared_with_one_on_the_same_trial() -> None:
     rows = [(number, f"{shift} {word}".strip(), "raw", 1, value) for (number, shift, word), value in values.items()]
     rows += [(0, "temperature=estimated", "raw", 1, 3.0), (0, "temperature=0.5", "bema", 1, 3.0)]
     rows += [(0, "noise=1 scorer=trained", "raw", 1, 3.0)]
-    found = compare_temperatures(
+    comparisons = compare_temperatures(
         pl.DataFrame(rows, schema=["number", "condition", "variant", "sign", "last"], orient="row")
     )
-    assert found.select("shift", "temperature", "pairs").rows() == [
+    assert comparisons.select("shift", "temperature", "pairs").rows() == [
         ("", 0.5, 5), ("", 10.0, 5), ("noise=1", 0.5, 5), ("noise=1", 10.0, 5),
     ]  # fmt: skip
-    for row in found.iter_rows(named=True):
+    for row in comparisons.iter_rows(named=True):
         word = {0.5: "temperature=0.5", 10.0: "temperature=1e1"}[row["temperature"]]
-        there, at_one = ([values[number, row["shift"], one] for number in range(5)] for one in (word, ""))
+        there, at_one = ([values[number, row["shift"], part] for number in range(5)] for part in (word, ""))
         expected = stats.ttest_rel(there, at_one)
         interval = expected.confidence_interval()
         assert (row["at_one"], row["value"]) == (pytest.approx(np.mean(at_one)), pytest.approx(np.mean(there)))

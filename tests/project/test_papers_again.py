@@ -82,10 +82,10 @@ def test_a_level_is_the_mean_over_seeds_with_students_interval() -> None:
     kept = made({("", ""): values}).with_columns(pl.col("value").fill_nan(None), step=pl.lit(3))
     level = Level(study="made", item="002/table-4", metric="mse", steps=(3, 6), paper="a curve")
     assert reach(Plan(studies={}, rows=(), levels=(level,)), kept.drop("step")) == []
-    [found] = reach(Plan(studies={}, rows=(), levels=(level,)), kept)
-    assert (found.step, found.mean, found.seeds) == (3, pytest.approx(0.5), 3)
+    [point] = reach(Plan(studies={}, rows=(), levels=(level,)), kept)
+    assert (point.step, point.mean, point.seeds) == (3, pytest.approx(0.5), 3)
     expected = stats.t.interval(0.95, 2, loc=0.5, scale=stats.sem(values[:3]))
-    assert found.interval == pytest.approx(expected)
+    assert point.interval == pytest.approx(expected)
 
 
 @pytest.mark.long
@@ -104,10 +104,10 @@ def test_a_small_plan_is_trained_kept_and_trained_again_to_the_bit(tmp_path: Pat
     kept = collect(plan, url)
     assert sorted(kept.filter(study="made")["arm"].unique()) == ["softmax", "ssa"]
     assert kept.filter(study="made")["step"].unique().to_list() == [6]
-    found = replay(kept, "made", 2)
-    assert (found.equal, found.values) == (2, 2)
-    found = replay(kept, "seeds", 1)
-    assert (found.equal, found.values) == (2, 2)
+    comparison = replay(kept, "made", 2)
+    assert (comparison.equal, comparison.values) == (2, 2)
+    comparison = replay(kept, "seeds", 1)
+    assert (comparison.equal, comparison.values) == (2, 2)
     text = table(plan, kept, compare(plan, kept), reach(plan, kept))
     assert "search launch quick/affine --set seeds=2 --set search.seed=5" in text
     assert text.count("| 000/table-1 |") == 2

@@ -31,13 +31,13 @@ def hard_coded() -> Tables:
 
 
 def test_the_model_of_example_4_1_is_precise_at_every_length_and_absent_tokens_are_equal() -> None:
-    found = measure(hard_coded())
+    figures = measure(hard_coded())
     lengths = np.arange(1, TOKENS)
-    assert (found.margins > PRECISION).all()
-    np.testing.assert_allclose(found.margins, TOKENS * PRECISION / lengths, atol=1 + 1e-9)
-    np.testing.assert_allclose(found.spreads, 0, atol=1e-9)
-    assert found.precision == pytest.approx(found.margins[:2].min())
-    assert found.kept.min() >= 1
+    assert (figures.margins > PRECISION).all()
+    np.testing.assert_allclose(figures.margins, TOKENS * PRECISION / lengths, atol=1 + 1e-9)
+    np.testing.assert_allclose(figures.spreads, 0, atol=1e-9)
+    assert figures.precision == pytest.approx(figures.margins[:2].min())
+    assert figures.kept.min() >= 1
 
 
 @pytest.mark.parametrize("scorer", [Softmax(), Average()])
@@ -54,15 +54,15 @@ def test_the_tables_give_the_logits_of_the_model_on_every_input(scorer: Softmax 
     expected = model.outputs(weights, {"inputs": inputs}, {})[:, -1].numpy()
     present = np.zeros((20, TOKENS), bool)
     np.put_along_axis(present, inputs.numpy(), values=True, axis=1)
-    found = tables.logits(present)[np.arange(20), inputs[:, -1].numpy()]
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    logits = tables.logits(present)[np.arange(20), inputs[:, -1].numpy()]
+    np.testing.assert_allclose(logits, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_margins_and_spreads_are_those_of_a_loop_over_the_inputs() -> None:
     chance = np.random.default_rng(5)
     bias, displacement, logits = chance.normal(size=(3, 5, 5))
     tables = Tables(bias=bias, displacement=displacement, attention=np.exp(logits))
-    found, balance = measure(tables), list[float]()
+    figures, balance = measure(tables), list[float]()
     for size in range(1, 5):
         margins, spreads = list[float](), list[float]()
         for order in permutations(range(5), size):
@@ -72,10 +72,10 @@ def test_margins_and_spreads_are_those_of_a_loop_over_the_inputs() -> None:
             margins.append(min(absent) - max(answer[token] for token in order))
             spreads.append(max(absent) - min(absent))
             balance += [max(absent) - answer[order[0]]] * (size == 1)
-        assert found.margins[size - 1] == pytest.approx(min(margins))
-        assert found.spreads[size - 1] == pytest.approx(max(spreads))
-    assert found.balance == pytest.approx(max(balance))
-    assert found.is_balanced == (max(balance) < 2 * found.precision)
+        assert figures.margins[size - 1] == pytest.approx(min(margins))
+        assert figures.spreads[size - 1] == pytest.approx(max(spreads))
+    assert figures.balance == pytest.approx(max(balance))
+    assert figures.is_balanced == (max(balance) < 2 * figures.precision)
 
 
 def test_temperatures_are_one_like_in_training_and_ratios_of_moments_under_a_shift() -> None:
@@ -84,8 +84,8 @@ def test_temperatures_are_one_like_in_training_and_ratios_of_moments_under_a_shi
     training = [(first, second), (third, fourth)]
     first[:, 1] = -1.0  # a head whose positions have negative logits with themselves
     shifted = [(mean, 3 * square) for mean, square in training]
-    for one in calibrated.estimate_by_shift(training, training):
-        assert torch.equal(one, torch.ones(1, 2))
+    for estimate in calibrated.estimate_by_shift(training, training):
+        assert torch.equal(estimate, torch.ones(1, 2))
     same, wider = (calibrated.estimate_by_shift(training, other) for other in (training, shifted))
     assert wider[0].tolist() == [[pytest.approx(3.0), pytest.approx(3.0)]]
     assert len(same) == 2
@@ -109,19 +109,19 @@ def test_the_studies_are_measured_from_their_stored_trials(tmp_path: Path) -> No
         },
     }
     studies = [
-        StudyPlan(name=name, space=plan.studies[name].space, set={**plan.studies[name].set, **own})
-        for name, own in small.items()
+        StudyPlan(name=name, space=plan.studies[name].space, set={**plan.studies[name].set, **setting})
+        for name, setting in small.items()
     ]
     train(studies, url)
-    found = calibrated.measure_study(graft.open(url)["papers-calibrated"])
+    errors = calibrated.measure_study(graft.open(url)["papers-calibrated"])
     stored = graft.open(url)["papers-calibrated"].metrics()
     for shift in calibrated.SHIFTS:
         rows = stored.filter(name="error", condition=shift, step=4).sort("number")
-        own = found.filter(shift=shift, way="1").sort("number")
-        assert own["error"].to_list() == pytest.approx(rows["value"].to_list(), rel=1e-6)
-        best = found.filter(shift=shift, way="best").sort("number")
-        assert (best["error"] <= own["error"] * (1 + 1e-6)).all()
-    assert "| input_scale=3 |" in calibrated.describe(found)
+        at_one = errors.filter(shift=shift, way="1").sort("number")
+        assert at_one["error"].to_list() == pytest.approx(rows["value"].to_list(), rel=1e-6)
+        best = errors.filter(shift=shift, way="best").sort("number")
+        assert (best["error"] <= at_one["error"] * (1 + 1e-6)).all()
+    assert "| input_scale=3 |" in calibrated.describe(errors)
     measured = precision.measure_study(graft.open(url)["papers-precision"])
     assert sorted(measured["scorer"].to_list()) == ["average", "average", "softmax", "softmax"]
     assert "| constant | 11, 11 |" in precision.describe(measured)

@@ -28,9 +28,9 @@ def test_hashes_of_planned_findings_are_those_of_their_spaces() -> None:
 
 
 def test_verdicts_on_kept_trials_are_those_of_the_page() -> None:
-    found = [line.split(" | ") for line in describe_claims(read_plan(), pl.read_parquet(KEPT))][2:]
+    claims = [line.split(" | ") for line in describe_claims(read_plan(), pl.read_parquet(KEPT))][2:]
     page = (PAGES / "starts.md").read_text()
-    own = page[page.index("by `python -m benchmarks.papers claims`") : page.index("Ten trials, two of each study")]
-    rows = re.findall(r"^\|.*\| (confirmed|refuted|undecided) \|", own, re.MULTILINE)
-    assert [verdict.partition(":")[0] for _, _, verdict in found] == rows
-    assert all(digest.strip("` ") in own for _, digest, _ in found)
+    section = page[page.index("by `python -m benchmarks.papers claims`") : page.index("Ten trials, two of each study")]
+    rows = re.findall(r"^\|.*\| (confirmed|refuted|undecided) \|", section, re.MULTILINE)
+    assert [verdict.partition(":")[0] for _, _, verdict in claims] == rows
+    assert all(digest.strip("` ") in section for _, digest, _ in claims)

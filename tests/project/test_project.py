@@ -21,17 +21,17 @@ SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 
 
 def test_imports_keep_to_the_layers() -> None:
-    found = subprocess.run([Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout
+    process = subprocess.run([Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Serve an index of packages that answers."""
     arguments = ["download", "--quiet", "--no-deps", "-c", ROOT / "constraints.txt", "hatchling"]
-    found = subprocess.run([*PIP, *arguments], cwd=tmp_path_factory.mktemp("index"), capture_output=True, text=True)
-    if found.returncode:
-        pytest.skip(f"no index of packages answers: {found.stderr.strip().splitlines()[-1]}")
+    process = subprocess.run([*PIP, *arguments], cwd=tmp_path_factory.mktemp("index"), capture_output=True, text=True)
+    if process.returncode:
+        pytest.skip(f"no index of packages answers: {process.stderr.strip().splitlines()[-1]}")
 
 
 @pytest.mark.slow
@@ -40,8 +40,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_each_extra_is_installed_with_the_constraints(extra: str, tmp_path: Path) -> None:
     """By a dry run, which finds versions of all that it needs; into an empty folder, so that nothing is there yet."""
     arguments = ["install", "--dry-run", "--quiet", "--target", tmp_path, "-c", ROOT / "constraints.txt"]
-    found = subprocess.run([*PIP, *arguments, f"{ROOT}[{extra}]"], cwd=tmp_path, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
+    process = subprocess.run([*PIP, *arguments, f"{ROOT}[{extra}]"], cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.long
@@ -83,8 +83,8 @@ pack.fill([one])
 others = {"alembic", "matplotlib", "optuna", "polars", "psycopg", "ray", "rich", "scipy", "sqlalchemy", "typer", "yaml"}
 print(pack.train(2)[0].state, *others & set(sys.modules))
 """
-    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert found.stdout.strip() == "finished", found.stderr
+    process = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert process.stdout.strip() == "finished", process.stderr
 
 
 def test_the_readme_opens_with_two_commands() -> None:

@@ -139,9 +139,9 @@ def test_a_helper_that_another_module_imports_is_used_there(tmp_path: Path) -> N
     (pack / "__init__.py").write_text("")
     (pack / "one.py").write_text("def _a(): ...\ndef _b(): ...\ndef _c(): ...\ndef _d(): ...\n_c()\n_RULES = {1: _d}\n")
     (pack / "two.py").write_text("from pack.one import _a as a, _b as b, _c\na()\nb()\nb()\n_c()\n")
-    found = source.measured(source.read([pack]))
-    assert found.names.used_once == ["pack.one._a", "pack.one._d"]
-    assert found.names.with_one_caller == ["pack.one._a"], "an entry of a table is not called"
+    measures = source.measured(source.read([pack]))
+    assert measures.names.used_once == ["pack.one._a", "pack.one._d"]
+    assert measures.names.with_one_caller == ["pack.one._a"], "an entry of a table is not called"
 
 
 def test_circles_are_those_of_the_imports_that_are_followed(found: Measures) -> None:
@@ -157,10 +157,10 @@ def test_folders_have_rooms_floors_and_arrows_back_up(found: Measures) -> None:
     folders = {folder.name: folder for folder in found.folders}
     assert folders.keys() == {"house", "house.cellar", "house.cellar.shelf"}
     house, cellar, shelf = folders.values()
-    assert [(one.neighbours, one.modules) for one in (house, cellar, shelf)] == [(3, 2), (2, 1), (2, 2)]
-    assert [one.rooms for one in (house, cellar, shelf)] == [3, 2, 2]
-    assert [one.floors for one in (house, cellar, shelf)] == [3, 2, 1]
-    assert [one.floors_of_all for one in (house, cellar, shelf)] == [1, 2, 1]
+    assert [(folder.neighbours, folder.modules) for folder in (house, cellar, shelf)] == [(3, 2), (2, 1), (2, 2)]
+    assert [folder.rooms for folder in (house, cellar, shelf)] == [3, 2, 2]
+    assert [folder.floors for folder in (house, cellar, shelf)] == [3, 2, 1]
+    assert [folder.floors_of_all for folder in (house, cellar, shelf)] == [1, 2, 1]
     assert (house.back_up, cellar.back_up) == ([], [])
     assert shelf.back_up == [("floor", "wall"), ("wall", "floor")]
     assert house.back_up_of_all == [("cellar", "roof"), ("roof", "cellar"), ("roof", "wall"), ("wall", "cellar")]
@@ -173,11 +173,11 @@ def test_a_plug_in_stands_alone_also_where_it_shares_a_private_module(tmp_path: 
     (family / "_shared.py").write_text("from family import Scorer\n")
     (family / "one.py").write_text("from family import Scorer\nfrom family import _shared\n")
     (family / "two.py").write_text("from family import Scorer\n")
-    [found] = source.measured(source.read([family])).folders
-    assert (found.rooms, found.neighbours, found.floors) == (3, 1, 2)
+    [folder] = source.measured(source.read([family])).folders
+    assert (folder.rooms, folder.neighbours, folder.floors) == (3, 1, 2)
     (family / "three.py").write_text("def now():\n    from family import two\n    return two\n")
-    [found] = source.measured(source.read([family])).folders
-    assert (found.rooms, found.neighbours) == (4, 3)
+    [folder] = source.measured(source.read([family])).folders
+    assert (folder.rooms, folder.neighbours) == (4, 3)
 
 
 def test_several_top_folders_are_rooms_of_one_house(house: Path) -> None:

@@ -55,9 +55,9 @@ def test_curves_are_costs_and_infinite_where_a_trial_diverged(tmp_path: Path) ->
         for number, last in ((0, 40), (1, 20)) for step in range(10, last + 1, 10) for variant in ("raw", "bema")
     ]  # fmt: skip
     pl.DataFrame(values).write_parquet(tmp_path / "metrics.parquet")
-    found = read_curves(TrialTable(tmp_path), "t")
-    assert (found.steps, found.last) == (10, 4)
-    assert found.costs.tolist() == [[-0.1, -0.2, -0.3, -0.4], [-0.1, -0.2, np.inf, np.inf]]
+    task_curves = read_curves(TrialTable(tmp_path), "t")
+    assert (task_curves.steps, task_curves.last) == (10, 4)
+    assert task_curves.costs.tolist() == [[-0.1, -0.2, -0.3, -0.4], [-0.1, -0.2, np.inf, np.inf]]
 
 
 def test_a_search_counts_all_steps_until_a_trial_has_ended_at_the_level() -> None:
@@ -87,11 +87,11 @@ def test_every_policy_finds_what_is_told_at_once_and_never_stops_the_best(name: 
 @pytest.mark.long
 def test_policies_are_compared_with_what_was_chosen_on_other_tasks() -> None:
     tasks = [curves(name, seed, trials=64) for seed, name in enumerate("abc")]
-    found = compare(tasks, 2)
-    assert found.group_by("task", "policy").len()["len"].to_list() == [2] * 12
-    ratio, low, high = compare_policies(found, "full", "one rung")
+    comparison = compare(tasks, 2)
+    assert comparison.group_by("task", "policy").len()["len"].to_list() == [2] * 12
+    ratio, low, high = compare_policies(comparison, "full", "one rung")
     assert 1 < low <= ratio <= high
-    assert compare_policies(found, "asha", "asha") == (1.0, 1.0, 1.0)
+    assert compare_policies(comparison, "asha", "asha") == (1.0, 1.0, 1.0)
 
 
 def test_the_level_is_the_best_of_64() -> None:
@@ -100,6 +100,6 @@ def test_the_level_is_the_best_of_64() -> None:
 
 
 def test_features_are_finite_and_in_order() -> None:
-    [one, two] = features([[0.5], [0.5, 0.25]], 8).tolist()
-    assert one == [0.125, 0.5, 0.5, 0.5, 0.0]
-    assert two == [0.25, 0.25, 0.25, 0.375, -0.25]
+    [first, second] = features([[0.5], [0.5, 0.25]], 8).tolist()
+    assert first == [0.125, 0.5, 0.5, 0.5, 0.0]
+    assert second == [0.25, 0.25, 0.25, 0.375, -0.25]

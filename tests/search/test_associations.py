@@ -34,7 +34,7 @@ def test_what_is_told_apart_is_so_by_scipy() -> None:
         trials = made(random, 40)
         for row in rank_associations(trials, ["tells", "word"]).iter_rows(named=True):
             ranks = rankdata(trials["objective"])
-            groups = [ranks[trials[row["value"]].to_numpy() == one] for one in trials[row["value"]].unique()]
+            groups = [ranks[trials[row["value"]].to_numpy() == value] for value in trials[row["value"]].unique()]
             # The interval leaves a fortieth on each side.
             is_told = bool(f_oneway(*groups).pvalue < 0.025)
             assert (row["low"] > 0) == is_told
@@ -48,11 +48,11 @@ def test_intervals_hold_the_truth_and_nothing_is_seldom_told_apart() -> None:
     [truth] = rank_associations(made(random, 200_000), ["tells"])["strength"]
     held, alarms = 0, 0
     for _ in range(400):
-        found = {
+        rows = {
             row["value"]: row for row in rank_associations(made(random, 80), ["tells", "number", "word"]).to_dicts()
         }
-        held += found["tells"]["low"] <= truth <= found["tells"]["high"]
-        alarms += (found["number"]["low"] > 0) + (found["word"]["low"] > 0)
+        held += rows["tells"]["low"] <= truth <= rows["tells"]["high"]
+        alarms += (rows["number"]["low"] > 0) + (rows["word"]["low"] > 0)
     assert 0.92 <= held / 400 <= 0.98
     assert alarms / 800 <= 0.04, "a fortieth is wanted"
 
@@ -62,8 +62,8 @@ def test_a_value_by_another_name_has_no_row() -> None:
     names = {"a": "softmax", "b": "entmax", "c": "average"}
     scorer = pl.col("tells").replace_strict(names)
     trials = trials.with_columns(scorer=scorer, sometimes=pl.when(pl.int_range(pl.len()) > 3).then(scorer))
-    found = rank_associations(trials, ["tells", "scorer", "sometimes", "number", "word"])["value"]
-    assert set(found) == {"tells", "sometimes", "number", "word"}
+    values = rank_associations(trials, ["tells", "scorer", "sometimes", "number", "word"])["value"]
+    assert set(values) == {"tells", "sometimes", "number", "word"}
 
 
 def test_a_best_value_in_the_middle_is_found() -> None:
@@ -86,9 +86,9 @@ def test_a_strength_lies_in_its_interval_up_to_the_end() -> None:
 def test_values_that_tell_nothing_are_left_out() -> None:
     trials = pl.DataFrame(
         {
-            "objective": [float(one) for one in range(12)],
+            "objective": [float(number) for number in range(12)],
             "same": ["a"] * 12,
-            "each": [f"{one}" for one in range(12)],
+            "each": [f"{number}" for number in range(12)],
             "few": [1.0, 2.0] * (FEWEST // 2 - 1) + [None] * (14 - FEWEST),
             "two": [1, 2] * 6,
         }

@@ -51,9 +51,9 @@ def test_workers_of_a_gpu_train_every_trial_and_never_two_packs_of_one_structure
 
         def obey(self, directives: Directives) -> None:
             super().obey(directives)
-            found = [next(iter(one.lanes.values()))[0].structure for one in workers if one.lanes]
-            assert len({*found}) == len(found)
-            at_once.append(len(found))
+            structures = [next(iter(worker.lanes.values()))[0].structure for worker in workers if worker.lanes]
+            assert len({*structures}) == len(structures)
+            at_once.append(len(structures))
 
     workers = [Beside(name, 8) for name in "abcd"]
     here = space(CONDITIONAL, sampler=sampler, trials=40, group=8)

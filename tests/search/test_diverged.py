@@ -36,7 +36,7 @@ def experiment(endings: dict[str, list[tuple[float, State, int]]]) -> StudyData:
             params={"arm": arm, "configuration": 0, "seed": seed, "optimizer.learning_rate": rate, "task.chance": 0.5},
         )
         for number, (arm, seed, (rate, state, steps)) in enumerate(
-            (arm, seed, ending) for arm, own in endings.items() for seed, ending in enumerate(own)
+            (arm, seed, ending) for arm, by_seed in endings.items() for seed, ending in enumerate(by_seed)
         )
     ]
     return study_data(study_row(objective="mse/raw"), trials_frame(rows), metrics_frame([]))
@@ -74,8 +74,8 @@ def test_the_report_tells_what_diverged() -> None:
     assert "Of 4 trials of softmax 2 diverged, between steps 7 and 40." in texts
     assert "Of 4 trials of ssa 1 failed, at step 3." in texts
     assert not any("trials of average" in text for text in texts)
-    found = tables(page)
-    assert found["Trials that ended without a result, of all that ended"].rows[0] == [
+    by_caption = tables(page)
+    assert by_caption["Trials that ended without a result, of all that ended"].rows[0] == [
         "softmax",
         "4",
         "2",
@@ -83,7 +83,7 @@ def test_the_report_tells_what_diverged() -> None:
         "7",
         "40",
     ]
-    [row, *_] = found["Trials that diverged or failed"].rows
+    [row, *_] = by_caption["Trials that diverged or failed"].rows
     assert row == ["softmax", "2", "2", "40", REASON.format(40), "optimizer.learning_rate 0.1"]
 
 

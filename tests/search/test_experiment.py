@@ -169,9 +169,9 @@ def test_confirmations_wait_and_take_the_best_configuration_of_each_arm() -> Non
     chosen = [0, 1, 0]
     for trial in confirmed:
         part = space.part_of(trial.number)
-        [first] = [one for one in trials if space.part_of(one.number) == Tried(part.arm, chosen[part.arm], 0)]
+        [first] = [tried for tried in trials if space.part_of(tried.number) == Tried(part.arm, chosen[part.arm], 0)]
         assert trial.config == first.config
-        assert trial.seed not in {one.seed for one in trials}
+        assert trial.seed not in {tried.seed for tried in trials}
         assert trial.evaluation_seed == first.evaluation_seed
     assert len({trial.seed for trial in confirmed}) == FRESH
 
@@ -192,15 +192,15 @@ def test_a_strategy_made_anew_goes_on_as_the_first_would_have() -> None:
 
 
 def test_a_sampler_learns_each_configuration_once_by_its_mean() -> None:
-    told: list[Outcome] = []
+    outcomes: list[Outcome] = []
     space = experiment()
     strategy = ExperimentStrategy(space, [])
     for search_ in strategy._searches:  # pyright: ignore[reportPrivateUsage]
-        search_.tell = told.extend  # type: ignore[method-assign]
+        search_.tell = outcomes.extend  # type: ignore[method-assign]
     for trial in ask_all(strategy, space):
         strategy.tell([outcome(trial, float(space.part_of(trial.number).seed))])
-    assert len(told) == ARMS * CONFIGURATIONS
-    assert {one.objective for one in told} == {0.5}
+    assert len(outcomes) == ARMS * CONFIGURATIONS
+    assert {mean.objective for mean in outcomes} == {0.5}
 
 
 # --------------------------------------------------------------------------------------------------------- the results
@@ -269,14 +269,14 @@ def test_arms_that_differ_in_a_knob_train_in_one_pack_and_are_judged_on_equal_da
     pack.fill(both)  # which refuses a trial of another structure
     reports = [report for _ in range(2) for report in pack.train(6)]
     assert [report.number for report in reports] == 2 * [trial.number for trial in both]
-    found: dict[tuple[str, str], set[float]] = {}
+    by_metric: dict[tuple[str, str], set[float]] = {}
     for report in reports:
         for name, _, condition, value in report.metrics:
-            found.setdefault((name, condition), set()).add(value)
-    baselines = [values for (name, _), values in found.items() if name == "zero_mse"]
+            by_metric.setdefault((name, condition), set()).add(value)
+    baselines = [values for (name, _), values in by_metric.items() if name == "zero_mse"]
     assert len(baselines) > 1
     assert all(len(values) == 1 for values in baselines)
-    assert len(found["mse", ""]) == len(reports)
+    assert len(by_metric["mse", ""]) == len(reports)
 
 
 @pytest.mark.long

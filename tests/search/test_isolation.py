@@ -215,7 +215,7 @@ def test_a_stopping_policy_goes_on_with_a_trial_as_if_it_had_not_been_away(polic
                 plain.forget(number)
                 moved.forget(number)
             running = [number for number in running if number not in verdicts]
-            for number in [one for one in running if chance.random() < 0.3]:
+            for number in [n for n in running if chance.random() < 0.3]:
                 state = json.loads(json.dumps(moved.state(number)))
                 moved.forget(number)
                 assert moved.state(number) is None

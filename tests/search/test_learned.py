@@ -41,7 +41,7 @@ def test_a_good_prior_shortens_a_search_and_a_turned_one_costs_little(tmp_path: 
     good = prior_of(tmp_path / "good.npz", bowl)
     bad = prior_of(tmp_path / "bad.npz", lambda trial: -bowl(trial))
     level = np.median([min(search_once(space(PLAIN, seed=100 + seed, trials=64), bowl)) for seed in range(16)])
-    found = {
+    medians = {
         sampler: np.median(
             [
                 first_good(search_once(space(PLAIN, sampler=sampler, seed=seed, trials=128), bowl, lanes=16), level)
@@ -50,8 +50,8 @@ def test_a_good_prior_shortens_a_search_and_a_turned_one_costs_little(tmp_path: 
         )
         for sampler in ("random", good, bad)
     }
-    assert 3 * found[good] <= found["random"]
-    assert found[bad] <= 1.5 * found["random"]
+    assert 3 * medians[good] <= medians["random"]
+    assert medians[bad] <= 1.5 * medians["random"]
 
 
 @pytest.mark.long
@@ -75,7 +75,7 @@ def test_a_resumed_search_asks_nothing_again(tmp_path: Path) -> None:
     outcomes = [*early, *(ended(trial, bowl(trial)) for trial in late[:32])]
     waiting = [replace(ended(trial, None), state="queued") for trial in late[32:]]
     again = here.search.sampler.begin(here, [*outcomes, *waiting]).ask(range(72, 120))
-    draws = [tuple(one.draws.values()) for one in (*outcomes, *waiting, *again)]
+    draws = [tuple(trial.draws.values()) for trial in (*outcomes, *waiting, *again)]
     assert len(set(draws)) == len(draws)
 
 
@@ -139,9 +139,9 @@ def test_without_scikit_learn_one_line_names_the_extra(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "sklearn", None)
     (tmp_path / "other.npz").write_bytes((tmp_path / "prior.npz").read_bytes())  # its forest has not been fitted yet
     here = space(PLAIN, sampler=sampler.replace("prior.npz", "other.npz"))
-    with pytest.raises(PluginError) as found:
+    with pytest.raises(PluginError) as caught:
         here.search.sampler.begin(here, [])
-    assert str(found.value) == "learning from trials needs scikit-learn: pip install 'graft-search[learn]'"
+    assert str(caught.value) == "learning from trials needs scikit-learn: pip install 'graft-search[learn]'"
 
 
 @pytest.mark.long

@@ -41,8 +41,8 @@ from tests.support.search_spaces import space as read_space
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
-    with written(f"sqlite:///{tmp_path_factory.mktemp('optuna')}/graft.db") as found:
-        yield found
+    with written(f"sqlite:///{tmp_path_factory.mktemp('optuna')}/graft.db") as stored:
+        yield stored
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +79,13 @@ def test_trials_are_those_of_the_frames(database: Written, study: optuna.Study) 
     assert {row["state"] for row in rows} == set(FATES)
     for row, trial in zip(rows, study.trials, strict=True):
         stored = json.loads(row["params"])
-        found = [row["objective"], row["second_objective"]][: len(study.directions)]
-        incomplete = None in found
+        objectives = [row["objective"], row["second_objective"]][: len(study.directions)]
+        incomplete = None in objectives
         state = FATES[row["state"]]
         if state is TrialState.COMPLETE and incomplete:
             state = TrialState.FAIL
         assert (trial.number, trial._trial_id, trial.state) == (row["number"], row["id"], state)
-        assert trial.values == (None if incomplete else found)
+        assert trial.values == (None if incomplete else objectives)
         assert trial.params == {path: value for path, value in stored.items() if path in trial.params}
         assert stored == {**trial.params, **{path: trial.user_attrs[path] for path in stored.keys() - trial.params}}
         assert trial.user_attrs["seed"] == row["seed"]
@@ -124,7 +124,7 @@ def test_constraints_are_those_that_are_stored(database: Written, storage: ReadO
     study = optuna.load_study(study_name="two", storage=storage)
     for row, trial in zip(frame(database, "two"), study.trials, strict=True):
         stored = json.loads(row["constraints"] or "{}")
-        assert trial.constraints == {text: math.inf if one is None else one for text, one in stored.items()}
+        assert trial.constraints == {text: math.inf if excess is None else excess for text, excess in stored.items()}
     assert study.trials[7].constraints == {"optimizer.learning_rate <= 0.01": math.inf}
     front = graft.open(database.url)["two"].front()
     complete = {trial.number for trial in study.trials if trial.state is TrialState.COMPLETE}
@@ -224,17 +224,17 @@ def test_a_study_refuses_to_go_on(study: optuna.Study, act: Callable[[optuna.Stu
 
 
 def test_the_ranges_are_those_of_the_space(study: optuna.Study) -> None:
-    found: dict[str, Any] = {}
+    ranges: dict[str, Any] = {}
     for trial in study.trials:
-        found |= trial.distributions
-    assert found["optimizer.learning_rate"] == FloatDistribution(1e-5, 0.1, log=True)
-    assert found["optimizer.beta1"] == FloatDistribution(0.5, 0.9)
-    assert found["model.scorer.temperature"] == FloatDistribution(0.3, 3.0, log=True)
-    assert found["model.residual_dropout"] == FloatDistribution(0.0, 0.5)
-    assert found["model.width"] == IntDistribution(8, 40)
-    assert found["model.key_width"] == CategoricalDistribution([4, 6, 12])
-    assert set(found["model.scorer"].choices) == {"average", "softmax"}
-    assert set(found) == {
+        ranges |= trial.distributions
+    assert ranges["optimizer.learning_rate"] == FloatDistribution(1e-5, 0.1, log=True)
+    assert ranges["optimizer.beta1"] == FloatDistribution(0.5, 0.9)
+    assert ranges["model.scorer.temperature"] == FloatDistribution(0.3, 3.0, log=True)
+    assert ranges["model.residual_dropout"] == FloatDistribution(0.0, 0.5)
+    assert ranges["model.width"] == IntDistribution(8, 40)
+    assert ranges["model.key_width"] == CategoricalDistribution([4, 6, 12])
+    assert set(ranges["model.scorer"].choices) == {"average", "softmax"}
+    assert set(ranges) == {
         "optimizer.learning_rate", "optimizer.beta1", "model.scorer", "model.scorer.temperature",
         "model.residual_dropout", "model.width", "model.key_width",
     }  # fmt: skip
@@ -309,10 +309,10 @@ def test_each_trial_of_a_space_lies_in_its_ranges(body: str, points: list[float]
     endless = itertools.cycle(points)
     for number in range(20):
         params = space.sample(number, lambda _: next(endless)).params
-        own, others = ranges.split(params)
-        assert {**own, **others} == params
+        dimensions, others = ranges.split(params)
+        assert {**dimensions, **others} == params
         assert not ranges.cover([params])
-        for path, value in own.items():
+        for path, value in dimensions.items():
             assert ranges[path]._contains(ranges[path].to_internal_repr(value)), (path, value)
 
 
@@ -324,9 +324,9 @@ def test_without_a_space_the_ranges_hold_what_is_stored(values: list[Any]) -> No
     ranges.cover(rows)
     assert not ranges.cover(rows)
     for row in rows:
-        own, others = ranges.split(row)
-        assert {**own, **others} == row
-        assert all(ranges[path]._contains(ranges[path].to_internal_repr(value)) for path, value in own.items())
+        dimensions, others = ranges.split(row)
+        assert {**dimensions, **others} == row
+        assert all(ranges[path]._contains(ranges[path].to_internal_repr(value)) for path, value in dimensions.items())
 
 
 @pytest.mark.long
@@ -345,8 +345,8 @@ def test_an_experiments_arms_are_a_dimension_and_its_seeds_are_none() -> None:
     space = read_space(text, trials=4)
     ranges = Ranges([space])
     assert ranges["arm"] == CategoricalDistribution(["a", "b"])
-    own, others = ranges.split(space.sample(5, lambda _: 0.5).params)
-    assert set(own) == {"arm", "model.width", "model.key_width"}
+    dimensions, others = ranges.split(space.sample(5, lambda _: 0.5).params)
+    assert set(dimensions) == {"arm", "model.width", "model.key_width"}
     assert set(others) == {"seed", "configuration", "task.chance", "task.generalisation_gap"}
 
 
@@ -358,9 +358,9 @@ PLOTS = ["optimization_history", "intermediate_values", "param_importances", "sl
 
 def test_importances_of_a_study(storage: ReadOnlyStorage) -> None:
     study = optuna.load_study(study_name="one", storage=storage)
-    found = optuna.importance.get_param_importances(study)
-    assert set(found) == set().union(*(trial.params for trial in study.trials))
-    assert sum(found.values()) == pytest.approx(1.0)
+    importances = optuna.importance.get_param_importances(study)
+    assert set(importances) == set().union(*(trial.params for trial in study.trials))
+    assert sum(importances.values()) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("plot", PLOTS)
@@ -389,7 +389,7 @@ FROM_SERVER = ("slice", "parallel_coordinate", "edf", "timeline", "rank", "conto
 READS = [
     "/dashboard", "/dashboard/studies/1", "/api/meta", "/api/studies", "/api/studies/{id}", "/api/studies/{id}?after=3",
     "/api/studies/{id}/param_importances", "/csv/{id}", "/csv/{id}?trial_ids=0,1", "/favicon.ico", "/static/bundle.js",
-    *(f"/api/studies/{{id}}/plot/{one}" for one in FROM_SERVER),
+    *(f"/api/studies/{{id}}/plot/{plot}" for plot in FROM_SERVER),
 ]  # fmt: skip
 
 
@@ -440,7 +440,7 @@ def test_the_dashboard_shows_the_trials(served: int, storage: ReadOnlyStorage) -
     shown = {trial["number"]: trial for trial in detail["trials"]}
     for trial in storage.get_all_trials(1):
         assert shown[trial.number]["state"] == trial.state.name.capitalize()
-        values = {one["name"]: one["param_external_value"] for one in shown[trial.number]["params"]}
+        values = {param["name"]: param["param_external_value"] for param in shown[trial.number]["params"]}
         assert values == {path: str(value) for path, value in trial.params.items()}
     assert [trial["value"] for trial in shown[4]["intermediate_values"]] == [
         shown[4]["intermediate_values"][0]["value"],

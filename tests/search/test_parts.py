@@ -33,8 +33,8 @@ class Genes:
 
     def parts(self) -> dict[str, int]:
         """Return the number of the part of each draw."""
-        found = find_parts(self._space.draws, self.of, np.random.default_rng(0))
-        return {draw.name: int(part) for draw, part in zip(self._space.draws, found, strict=False)}
+        parts = find_parts(self._space.draws, self.of, np.random.default_rng(0))
+        return {draw.name: int(part) for draw, part in zip(self._space.draws, parts, strict=False)}
 
 
 @pytest.mark.parametrize("body", [PLAIN, CONDITIONAL, TOGETHER])
@@ -47,10 +47,10 @@ def test_configurations_put_together_have_the_genes_that_resolving_them_gives(bo
     def cost(rows: Floats) -> Floats:
         return (rows[:, rate] - 0.3) ** 2 + 0.01 * rows[:, -1]
 
-    found = evolve(pool, find_parts(here.draws, genes.of, rng), cost, rng)
-    assert np.array_equal(genes.of(found[:, : len(here.draws)]), found)
-    assert cost(found)[0] <= cost(pool).min()
-    assert (np.diff(cost(found)) > 0).all()
+    evolved = evolve(pool, find_parts(here.draws, genes.of, rng), cost, rng)
+    assert np.array_equal(genes.of(evolved[:, : len(here.draws)]), evolved)
+    assert cost(evolved)[0] <= cost(pool).min()
+    assert (np.diff(cost(evolved)) > 0).all()
 
 
 def test_evolving_finds_better_configurations_than_the_pool_has() -> None:

@@ -48,15 +48,15 @@ def heard(here: PopulationMonitor, losses: dict[int, float], step: int) -> Selec
 
 def test_the_worst_quarter_is_replaced_by_the_best_quarter() -> None:
     losses = {number: float((5 * number) % 12) for number in range(12)}
-    found = heard(breeder(), losses, 10)
-    assert {losses[number] for number in found.losers} == {9.0, 10.0, 11.0}
-    assert {losses[number] for number in found.parents} == {0.0, 1.0, 2.0}
+    selection = heard(breeder(), losses, 10)
+    assert {losses[number] for number in selection.losers} == {9.0, 10.0, 11.0}
+    assert {losses[number] for number in selection.parents} == {0.0, 1.0, 2.0}
 
 
 @pytest.mark.parametrize(("quantile", "trials", "count"), [(0.2, 2, 1), (0.01, 5, 1), (0.5, 5, 2), (0.25, 1, 0)])
 def test_at_least_one_trial_and_at_most_half_of_them_are_replaced(quantile: float, trials: int, count: int) -> None:
-    found = heard(breeder(quantile=quantile), {number: float(number) for number in range(trials)}, 10)
-    assert (len(found.losers), len(found.parents)) == (count, count)
+    selection = heard(breeder(quantile=quantile), {number: float(number) for number in range(trials)}, 10)
+    assert (len(selection.losers), len(selection.parents)) == (count, count)
 
 
 def test_a_trial_is_judged_once_at_each_multiple_of_its_steps() -> None:
@@ -128,7 +128,7 @@ def test_a_copy_fits_its_parents_lane_and_lies_near_it(number: int, copy: int, r
             assert 0 <= child.draws[name] < 1
             moved, u = child.draws[name], parent.draws[name]
             near = [u - 0.1, u + 0.1, 0.1 - u, 1.9 - u]  # the last two: reflected at an end
-            assert min(abs(moved - one) for one in near) < 1e-12
+            assert min(abs(moved - point) for point in near) < 1e-12
 
 
 def test_the_default_move_is_the_papers_factor_in_the_middle_of_a_range_and_on_a_decade() -> None:
@@ -184,19 +184,19 @@ def best_of_toy(policy: str, steps: int = 400) -> float:
     """
     here = space(PLAIN, trials=2, stopping=policy, objective="{maximize: q/raw}")
     memory = Rows()
-    monitors = [one.begin(here.search.objective) for one in here.search.stopping]
+    monitors = [rule.begin(here.search.objective) for rule in here.search.stopping]
     controller = Controller(here, Fixed(here), monitors, memory)
     theta: dict[int, tuple[float, float]] = {}
     lanes: dict[int, Trial] = {}
     said = controller.exchange([], Offer(worker="w", lanes=2))
     for step in range(4, steps + 4, 4):
-        for one in said.stop:
-            del lanes[one]
-        for one in said.start:
-            lanes[one.number] = one
-            theta[one.number] = (0.9, 0.9) if one.parent is None else theta[one.parent]
-        for number, one in lanes.items():
-            h0, h1 = (float(one.params[f"optimizer.beta{i}"]) for i in (1, 2))
+        for number in said.stop:
+            del lanes[number]
+        for member in said.start:
+            lanes[member.number] = member
+            theta[member.number] = (0.9, 0.9) if member.parent is None else theta[member.parent]
+        for number, member in lanes.items():
+            h0, h1 = (float(member.params[f"optimizer.beta{i}"]) for i in (1, 2))
             a, b = theta[number]
             theta[number] = a * (1 - 0.02 * h0) ** 4, b * (1 - 0.02 * h1) ** 4
         values = {number: 1.2 - theta[number][0] ** 2 - theta[number][1] ** 2 for number in lanes}
@@ -211,7 +211,7 @@ def best_of_toy(policy: str, steps: int = 400) -> float:
             for n, q in values.items()
         ]
         structure = next(iter(lanes.values())).structure
-        holds = tuple(one.start for one in lanes.values()) if step < steps else ()
+        holds = tuple(member.start for member in lanes.values()) if step < steps else ()
         said = controller.exchange(reports, Offer(worker="w", lanes=0, structure=structure, holds=holds))
     assert said.done
     best = controller.progress().best
@@ -259,11 +259,11 @@ class PopulationWorker(FakeWorker):
     def obey(self, directives: Directives) -> None:
         steps = {number: step for number, (_, step) in self.lanes.items()}
         super().obey(directives)
-        for one in directives.start:
-            self.lanes[one.number] = (one, one.parent_step)
-            is_new = one.parent is not None and one.fence == 1
-            if is_new and one.parent in steps and one.parent not in directives.stop:
-                assert steps[one.parent] >= one.parent_step
+        for member in directives.start:
+            self.lanes[member.number] = (member, member.parent_step)
+            is_new = member.parent is not None and member.fence == 1
+            if is_new and member.parent in steps and member.parent not in directives.stop:
+                assert steps[member.parent] >= member.parent_step
 
 
 @settings(max_examples=60)
@@ -307,19 +307,19 @@ def test_a_copy_and_the_end_of_the_trial_it_replaces_are_written_as_one() -> Non
     worker = PopulationWorker("a", 4)
     worker.obey(controller.exchange([], worker.offer()))
     said = controller.exchange(worker.train(list(worker.lanes)), worker.offer())
-    assert [one.number for one in said.start] == [4]
+    assert [copy.number for copy in said.start] == [4]
     assert memory.log[-2:] == [("end", said.stop[0]), ("start", (4,))]
     assert memory.rows[said.stop[0]].state == "pruned"
 
 
 def test_a_sampler_learns_from_the_trials_that_it_drew_and_from_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     here, memory = space(PLAIN, trials=4, stopping=POLICY), Rows()
-    strategy, told = here.search.sampler.begin(here, []), list[Outcome]()
-    monkeypatch.setattr(strategy, "tell", told.extend)
+    strategy, outcomes = here.search.sampler.begin(here, []), list[Outcome]()
+    monkeypatch.setattr(strategy, "tell", outcomes.extend)
     monitors = [policy.begin(here.search.objective) for policy in here.search.stopping]
     finish(Controller(here, strategy, monitors, memory), PopulationWorker("a", 4))
     assert len(memory.rows) > 4
-    assert sorted(outcome.number for outcome in told) == [0, 1, 2, 3]
+    assert sorted(outcome.number for outcome in outcomes) == [0, 1, 2, 3]
 
 
 def test_an_open_copy_is_made_again_along_its_line_after_a_crash() -> None:
@@ -331,12 +331,12 @@ def test_an_open_copy_is_made_again_along_its_line_after_a_crash() -> None:
     copies: list[Trial] = []
     while len(copies) < 2:
         said = controller.exchange(worker.train(list(worker.lanes)), worker.offer())
-        copies += [one for one in said.start if one.lineage]
+        copies += [copy for copy in said.start if copy.lineage]
         worker.obey(said)
     again = Controller.begin(here, memory).exchange([], Offer(worker="b", lanes=8)).start
-    running = [one for one in copies if memory.rows[one.number].state == "running"]
+    running = [copy for copy in copies if memory.rows[copy.number].state == "running"]
     assert running
-    assert all(one in again for one in running)
+    assert all(copy in again for copy in running)
 
 
 @pytest.mark.parametrize("policies", [f"[{POLICY}, asha]", f"[{POLICY}, median]", f"[{POLICY}, {POLICY}]"])
@@ -360,8 +360,8 @@ def state_of(pack: Pack, number: int) -> list[torch.Tensor]:
     return [part[lane].clone() for part in parts]
 
 
-def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+def same(state: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(state, other, strict=True))
 
 
 def test_a_copy_has_its_parents_state_to_the_bit_and_the_neighbours_keep_theirs() -> None:
@@ -382,7 +382,7 @@ def train_until(pack: Pack, number: int, step: int) -> dict[tuple[int, int], Rep
     """Return the reports up to the one of this trial at this step."""
     seen: dict[tuple[int, int], Report] = {}
     while (number, step) not in seen:
-        seen |= {(one.number, one.step): one for one in pack.train(7)}
+        seen |= {(record.number, record.step): record for record in pack.train(7)}
     return seen
 
 
@@ -400,11 +400,11 @@ def test_a_copy_trained_alone_along_its_line_gives_the_numbers_of_the_copy_in_th
     pack.release([2])
     pack.fill([grandchild])
     seen |= train_until(pack, 9, 40)
-    for one, steps in ((child, (30, 40)), (grandchild, (40,))):
-        alone = Pack(one, width=1)
-        alone.fill([one])
-        found = train_until(alone, one.number, 40)
-        assert found == {(one.number, step): seen[one.number, step] for step in steps}
+    for copy, steps in ((child, (30, 40)), (grandchild, (40,))):
+        alone = Pack(copy, width=1)
+        alone.fill([copy])
+        reports = train_until(alone, copy.number, 40)
+        assert reports == {(copy.number, step): seen[copy.number, step] for step in steps}
 
 
 def test_a_parent_that_has_gone_on_is_not_copied_but_trained_again() -> None:

@@ -32,10 +32,13 @@ def searched(here: Space, cost: Callable[[Trial], float | None], lanes: int = 8)
     strategy, outcomes = here.search.sampler.begin(here, []), list[Outcome]()
     for first in range(0, here.search.trials, lanes):
         asked = strategy.ask(range(first, min(first + lanes, here.search.trials)))
-        told = [ended(trial, cost(trial)) for trial in asked]
-        strategy.tell(told)
-        outcomes += told
-    rows = [(one.number, one.group, one.state, one.objective, json.dumps(dict(one.draws))) for one in outcomes]
+        batch = [ended(trial, cost(trial)) for trial in asked]
+        strategy.tell(batch)
+        outcomes += batch
+    rows = [
+        (outcome.number, outcome.group, outcome.state, outcome.objective, json.dumps(dict(outcome.draws)))
+        for outcome in outcomes
+    ]
     return pl.DataFrame(rows, schema=[*READ], orient="row")
 
 
@@ -44,7 +47,9 @@ def learned(path: Path) -> str:
     here = space(PLAIN, seed=77, trials=200)
     trials = here.search.sampler.begin(here, []).ask(range(200))
     costs = np.array([bowl(trial) for trial in trials])
-    write_prior(learn_prior([Source(task="other", configs=[flatten(one.config) for one in trials], costs=costs)]), path)
+    write_prior(
+        learn_prior([Source(task="other", configs=[flatten(trial.config) for trial in trials], costs=costs)]), path
+    )
     return f"{{learned: {{prior: {path}, portfolio: 4}}}}"
 
 
@@ -54,9 +59,9 @@ def test_a_good_prior_is_seen_to_be_good(tmp_path: Path) -> None:
     assert use is not None
     assert use.said[0].startswith("The prior was learnt from 1 task; it chose at most 12 trials before it was judged")
     assert "the squares" not in use.said[0]
-    origins = {one.name: one for one in use.origins}
-    assert sum(one.trials for one in use.origins) == 96
-    assert sum(one.winners for one in use.origins) == 10
+    origins = {origin.name: origin for origin in use.origins}
+    assert sum(origin.trials for origin in use.origins) == 96
+    assert sum(origin.winners for origin in use.origins) == 10
     assert origins["proposed"].winners >= 8
     assert origins["proposed"].median_rank < origins["unrestricted"].median_rank
     assert use.best_origin == "proposed"
@@ -69,15 +74,15 @@ def test_a_good_prior_is_seen_to_be_good(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_of_a_null_study_nothing_is_told(tmp_path: Path) -> None:
     """The objective is chance alone: with ten seeds, proposed trials are told apart from others in about none."""
-    told = 0
+    alarms = 0
     for seed in range(10):
         rng = np.random.default_rng(seed)
         here = space(PLAIN, sampler=learned(tmp_path / "prior.npz"), seed=seed, trials=64)
         use = assess_prior(here, searched(here, lambda _: rng.random()))  # noqa: B023
         assert use is not None
         assert use.better is not None
-        told += not use.better[1] <= 0.5 <= use.better[2]
-    assert told <= 2
+        alarms += not use.better[1] <= 0.5 <= use.better[2]
+    assert alarms <= 2
 
 
 @pytest.mark.parametrize("objective", [0.5, None])
@@ -106,7 +111,7 @@ def test_a_warm_start_has_candidates_box_and_floor() -> None:
     here = space(PLAIN, sampler=WARM.format(sampler="random", **texts), trials=60)
     use = assess_prior(here, searched(here, bowl))
     assert use is not None
-    counts = {one.name: one.trials for one in use.origins}
+    counts = {origin.name: origin.trials for origin in use.origins}
     assert counts["candidates"] == 2
     assert 5 < counts["unrestricted"] < 30
     assert sum(counts.values()) == 60
@@ -128,20 +133,20 @@ def test_without_the_library_it_is_said_that_the_prior_cannot_be_read(
     use = assess_prior(here, trials)
     assert use is not None
     assert use.said[0].startswith("What the prior said cannot be known here: learning from trials needs scikit-learn")
-    assert {one.name for one in use.origins} == {"proposed", "unrestricted"}
+    assert {origin.name for origin in use.origins} == {"proposed", "unrestricted"}
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=30), st.lists(st.floats(0, 1), min_size=2, max_size=30))
 def test_the_interval_of_a_comparison_holds_the_estimate_and_turns_with_it(
-    one: list[float], other: list[float]
+    proposed: list[float], other: list[float]
 ) -> None:
-    found = compare_origins(np.array(one), np.array(other))
-    turned = compare_origins(np.array(other), np.array(one))
-    assert found is not None
+    comparison = compare_origins(np.array(proposed), np.array(other))
+    turned = compare_origins(np.array(other), np.array(proposed))
+    assert comparison is not None
     assert turned is not None
-    assert 0 <= found[1] <= found[0] <= found[2] <= 1
-    assert found[1] < found[2]
-    assert found == pytest.approx((1 - turned[0], 1 - turned[2], 1 - turned[1]), abs=1e-6)
+    assert 0 <= comparison[1] <= comparison[0] <= comparison[2] <= 1
+    assert comparison[1] < comparison[2]
+    assert comparison == pytest.approx((1 - turned[0], 1 - turned[2], 1 - turned[1]), abs=1e-6)
 
 
 def test_the_interval_of_a_comparison_covers_as_often_as_it_says() -> None:
@@ -149,9 +154,9 @@ def test_the_interval_of_a_comparison_covers_as_often_as_it_says() -> None:
     truth = stats.norm.cdf(0.7 / np.sqrt(2))
     hits = 0
     for _ in range(400):
-        found = compare_origins(rng.normal(size=20), rng.normal(0.7, size=40))
-        assert found is not None
-        hits += found[1] <= truth <= found[2]
+        comparison = compare_origins(rng.normal(size=20), rng.normal(0.7, size=40))
+        assert comparison is not None
+        hits += comparison[1] <= truth <= comparison[2]
     assert 0.92 <= hits / 400 <= 0.985
 
 
@@ -159,13 +164,13 @@ def test_the_interval_of_a_comparison_covers_as_often_as_it_says() -> None:
 def test_the_cold_cost_is_the_inverse_of_a_share_with_the_interval_of_clopper_and_pearson(
     free: list[float], best: float
 ) -> None:
-    found = estimate_cold_cost(np.array(free), best)
-    good = sum(one <= best for one in free)
+    cost = estimate_cold_cost(np.array(free), best)
+    good = sum(objective <= best for objective in free)
     if len(free) < 8:
-        assert isinstance(found, str)
+        assert isinstance(cost, str)
         return
-    assert isinstance(found, ColdCost)
+    assert isinstance(cost, ColdCost)
     exact = stats.binomtest(good, len(free)).proportion_ci(0.95, method="exact")
-    assert found.low == pytest.approx(1 / exact.high)
-    assert found.high == (pytest.approx(1 / exact.low) if good else None)
-    assert found.trials == (pytest.approx(len(free) / good) if good else None)
+    assert cost.low == pytest.approx(1 / exact.high)
+    assert cost.high == (pytest.approx(1 / exact.low) if good else None)
+    assert cost.trials == (pytest.approx(len(free) / good) if good else None)

@@ -183,10 +183,10 @@ def test_the_archive_keeps_the_newest_and_the_best_before_them(
     costs: list[float | None], newest: int, best: int
 ) -> None:
     archive = BoundedMemory(newest, best)
-    told = [Observation({"at": float(order)}, (loss,)) for order, loss in enumerate(costs)]
-    for known in told:
+    observations = [Observation({"at": float(order)}, (loss,)) for order, loss in enumerate(costs)]
+    for known in observations:
         archive.add(known)
-    old, new = told[:-newest], told[-newest:]
+    old, new = observations[:-newest], observations[-newest:]
     ranked = sorted((known for known in old if known.costs != (None,)), key=lambda known: known.costs)[:best]
     assert list(archive) == [known for known in old if known in ranked] + new
     known = [loss for loss in costs if loss is not None]
@@ -261,23 +261,23 @@ def test_trials_asked_for_one_after_another_differ(name: str) -> None:
     best=st.integers(1, 4),
 )
 def test_the_archive_keeps_what_the_fewest_dominate(points: list[tuple[int, int, float]], best: int) -> None:
-    seen = [Observation({}, (float(one), float(two)), {"bound": excess}) for one, two, excess in points]
+    seen = [Observation({}, (float(first), float(second)), {"bound": excess}) for first, second, excess in points]
 
-    def beats(one: tuple[int, int, float], other: tuple[int, int, float]) -> bool:
-        if one[2] != other[2]:
-            return one[2] < other[2]
-        return one[0] <= other[0] and one[1] <= other[1] and one != other
+    def beats(point: tuple[int, int, float], other: tuple[int, int, float]) -> bool:
+        if point[2] != other[2]:
+            return point[2] < other[2]
+        return point[0] <= other[0] and point[1] <= other[1] and point != other
 
-    expected = [sum(beats(other, one) for other in points) for one in points]
+    expected = [sum(beats(other, point) for other in points) for point in points]
     assert count_dominators(seen).tolist() == expected
     archive = BoundedMemory(1, best)
-    for one in seen:
-        archive.add(one)
-    kept = [points[seen.index(one)] for one in archive][:-1]
+    for observation in seen:
+        archive.add(observation)
+    kept = [points[seen.index(observation)] for observation in archive][:-1]
     assert len(kept) == min(best, len(points) - 1)
     # The best of all that were retired is never forgotten.
     if kept:
-        dominators = [sum(beats(other, one) for other in points[:-1]) for one in kept]
+        dominators = [sum(beats(other, point) for other in points[:-1]) for point in kept]
         assert min(dominators) == 0
 
 
@@ -301,7 +301,7 @@ def test_a_search_with_a_constraint_looks_where_it_is_kept(sampler: str) -> None
     def outcome(trial: Trial) -> Outcome:
         return replace(ended(trial, bowl(trial)), constraints={"rate": trial.draws["optimizer.learning_rate"] - 0.3})
 
-    found = {}
+    late = {}
     for name in (sampler, "random"):
         here = space(PLAIN, sampler=name, trials=trials)
         strategy, outcomes = here.search.sampler.begin(here, []), list[Outcome]()
@@ -309,8 +309,8 @@ def test_a_search_with_a_constraint_looks_where_it_is_kept(sampler: str) -> None
             new = [outcome(trial) for trial in strategy.ask(range(first, first + 2))]
             strategy.tell(new)
             outcomes += new
-        found[name] = outcomes[trials // 2 :]
-    kept = {name: [one.objective for one in outcomes if one.feasible] for name, outcomes in found.items()}
+        late[name] = outcomes[trials // 2 :]
+    kept = {name: [trial.objective for trial in outcomes if trial.feasible] for name, outcomes in late.items()}
     assert len(kept[sampler]) > len(kept["random"])
     assert np.mean(kept[sampler]) < 0.8 * np.mean(kept["random"])
 
@@ -329,9 +329,9 @@ def test_two_objectives_are_searched_along_their_front(sampler: str) -> None:
             strategy.tell([replace(ended(trial, points[-1][0]), second_objective=points[-1][1])])
         return points[50:]
 
-    found = last_points(sampler)
-    assert np.mean(found) < 0.75 * np.mean(last_points("random"))
-    assert {one < two for one, two in found} == {True, False}
+    late = last_points(sampler)
+    assert np.mean(late) < 0.75 * np.mean(last_points("random"))
+    assert {first < second for first, second in late} == {True, False}
 
 
 def test_conditional_draws_are_modelled_together() -> None:

@@ -33,7 +33,7 @@ def demands(draw: st.DrawFn, classes: int = 1) -> list[Demand]:
     ]
 
 
-def fill_with_water(found: list[Demand], lanes: float, owner_lanes: float) -> dict[int, float]:
+def fill_with_water(needs: list[Demand], lanes: float, owner_lanes: float) -> dict[int, float]:
     """Return the max-min fair shares of one class: the level at which the vessels hold all lanes, found by bisection.
 
     Each study is a vessel as broad as its weight, and the studies of an owner stand in a basin with a level of its own
@@ -41,12 +41,12 @@ def fill_with_water(found: list[Demand], lanes: float, owner_lanes: float) -> di
     """
 
     def vessels(level: float, members: list[Demand]) -> list[float]:
-        return [min(one.asks, one.max_lanes or one.asks, level * one.weight) for one in members]
+        return [min(need.asks, need.max_lanes or need.asks, level * need.weight) for need in members]
 
     def basin(level: float, members: list[Demand]) -> float:
         return min(sum(vessels(level, members)), owner_lanes)
 
-    by_owner = {owner: [one for one in found if one.owner == owner] for owner in {one.owner for one in found}}
+    by_owner = {owner: [need for need in needs if need.owner == owner] for owner in {need.owner for need in needs}}
 
     def find(amount: float, total: Callable[[float], float]) -> float:
         low, high = 0.0, 1e6
@@ -58,46 +58,46 @@ def fill_with_water(found: list[Demand], lanes: float, owner_lanes: float) -> di
     level = find(lanes, lambda height: sum(basin(height, members) for members in by_owner.values()))
     shares: dict[int, float] = {}
     for members in by_owner.values():
-        own = min(level, find(owner_lanes, lambda height, members=members: sum(vessels(height, members))))
-        shares.update(zip((one.study for one in members), vessels(own, members), strict=True))
+        owner_level = min(level, find(owner_lanes, lambda height, members=members: sum(vessels(height, members))))
+        shares.update(zip((need.study for need in members), vessels(owner_level, members), strict=True))
     return shares
 
 
 @given(demands(), st.integers(0, 100), st.integers(1, 60))
-def test_the_shares_of_a_class_are_those_of_water(found: list[Demand], lanes: int, owner_lanes: int):
-    expected = fill_with_water(found, lanes, owner_lanes)
-    assert {study: share.lanes for study, share in share_lanes(found, lanes, owner_lanes).items()} == pytest.approx(
+def test_the_shares_of_a_class_are_those_of_water(needs: list[Demand], lanes: int, owner_lanes: int):
+    expected = fill_with_water(needs, lanes, owner_lanes)
+    assert {study: share.lanes for study, share in share_lanes(needs, lanes, owner_lanes).items()} == pytest.approx(
         expected, abs=1e-6
     )
 
 
 @given(demands(classes=3), st.integers(0, 100), st.integers(1, 60))
-def test_each_class_is_filled_as_if_lower_ones_were_not_there(found: list[Demand], lanes: int, owner_lanes: int):
-    shares = share_lanes(found, lanes, owner_lanes)
+def test_each_class_is_filled_as_if_lower_ones_were_not_there(needs: list[Demand], lanes: int, owner_lanes: int):
+    shares = share_lanes(needs, lanes, owner_lanes)
     for lowest in (2, 1):
-        higher = [one for one in found if one.priority >= lowest]
-        assert share_lanes(higher, lanes, owner_lanes) == {one.study: shares[one.study] for one in higher}
+        higher = [need for need in needs if need.priority >= lowest]
+        assert share_lanes(higher, lanes, owner_lanes) == {need.study: shares[need.study] for need in higher}
 
 
 @given(demands(classes=3), st.integers(0, 100), st.integers(1, 60))
-def test_limits_hold_and_no_lane_is_left_that_a_study_could_have(found: list[Demand], lanes: int, owner_lanes: int):
-    shares = share_lanes(found, lanes, owner_lanes)
+def test_limits_hold_and_no_lane_is_left_that_a_study_could_have(needs: list[Demand], lanes: int, owner_lanes: int):
+    shares = share_lanes(needs, lanes, owner_lanes)
     given_ = sum(share.lanes for share in shares.values())
     assert given_ <= lanes + 1e-9
-    for owner, members in itertools.groupby(sorted(found, key=lambda one: one.owner), key=lambda one: one.owner):
-        assert sum(shares[one.study].lanes for one in members) <= owner_lanes + 1e-9, owner
-    for one in found:
-        share, cap = shares[one.study], min(one.asks, one.max_lanes or one.asks)
+    for owner, members in itertools.groupby(sorted(needs, key=lambda need: need.owner), key=lambda need: need.owner):
+        assert sum(shares[need.study].lanes for need in members) <= owner_lanes + 1e-9, owner
+    for need in needs:
+        share, cap = shares[need.study], min(need.asks, need.max_lanes or need.asks)
         assert share.lanes <= cap
-        of_owner = sum(shares[other.study].lanes for other in found if other.owner == one.owner)
+        of_owner = sum(shares[other.study].lanes for other in needs if other.owner == need.owner)
         held_by = {
-            "asks": share.lanes == one.asks,
-            "max_lanes": share.lanes == one.max_lanes,
+            "asks": share.lanes == need.asks,
+            "max_lanes": share.lanes == need.max_lanes,
             "owner": of_owner == pytest.approx(owner_lanes),
             "lanes": given_ == pytest.approx(lanes),
             "priority": given_ == pytest.approx(lanes) and share.lanes == 0,
         }
-        assert held_by[share.limit], (one, share)
+        assert held_by[share.limit], (need, share)
 
 
 def test_shares_of_a_small_pool():
@@ -121,17 +121,17 @@ def test_refilling_leads_to_the_shares_whatever_the_start(seed: int):
     """Lanes come free one after the other; a study fills one while it has fewer than it is due."""
     chance = random.Random(seed)
     lanes = chance.randint(8, 64)
-    found = [
+    needs = [
         Demand(study=study, asks=chance.choice([2, 10, 100]), weight=chance.choice([1.0, 2.0, 3.0]))
         for study in range(chance.randint(2, 6))
     ]
-    shares = share_lanes(found, lanes)
-    held = {one.study: 0 for one in found}
+    shares = share_lanes(needs, lanes)
+    held = {need.study: 0 for need in needs}
     held[0] = lanes  # the first one was alone before, and asked for more then
     for _ in range(40 * lanes):
         busy = [study for study, count in held.items() for _ in range(count)]
         held[chance.choice(busy)] -= 1
-        for one in sorted(found, key=lambda _: chance.random()):
-            held[one.study] += max(0, shares[one.study].rounded(up=True) - held[one.study])
+        for need in sorted(needs, key=lambda _: chance.random()):
+            held[need.study] += max(0, shares[need.study].rounded(up=True) - held[need.study])
     for study, share in shares.items():
         assert abs(held[study] - share.lanes) <= 1, (shares, held)

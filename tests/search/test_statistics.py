@@ -37,21 +37,23 @@ def test_the_sign_flip_test_tries_every_pattern(values: list[float]) -> None:
 
 def test_a_few_pairs_cannot_be_significant_without_normality() -> None:
     for pairs in (3, 5, 6, 8):
-        found = summarize_differences(np.arange(1.0, pairs + 1))
-        assert found.p_sign_flip == found.smallest_p == 2 / 2**pairs
+        summary = summarize_differences(np.arange(1.0, pairs + 1))
+        assert summary.p_sign_flip == summary.smallest_p == 2 / 2**pairs
 
 
 def test_paired_t_is_scipys() -> None:
     random = np.random.default_rng(0)
     arm, baseline = random.normal(size=(2, 7))
-    found, expected = summarize_differences(arm - baseline), stats.ttest_rel(arm, baseline)
+    summary, expected = summarize_differences(arm - baseline), stats.ttest_rel(arm, baseline)
     interval = expected.confidence_interval(0.95)
-    assert (found.p, found.low, found.high) == pytest.approx((expected.pvalue, interval.low, interval.high), rel=1e-9)
+    assert (summary.p, summary.low, summary.high) == pytest.approx(
+        (expected.pvalue, interval.low, interval.high), rel=1e-9
+    )
 
 
 def test_no_difference_is_no_evidence() -> None:
-    found = summarize_differences(np.zeros(8))
-    assert (found.decisive_p, found.p_sign_flip, found.low, found.high) == (1, 1, 0, 0)
+    summary = summarize_differences(np.zeros(8))
+    assert (summary.decisive_p, summary.p_sign_flip, summary.low, summary.high) == (1, 1, 0, 0)
 
 
 @pytest.mark.parametrize("count", [5, 8])
@@ -69,9 +71,9 @@ def test_the_interquartile_mean_is_of_all_runs_of_all_tasks() -> None:
 
 
 @given(st.lists(FINITE, min_size=1, max_size=8), st.lists(FINITE, min_size=1, max_size=8))
-def test_the_probability_of_improvement_is_mann_and_whitneys(own: list[float], other: list[float]) -> None:
-    expected = stats.mannwhitneyu(other, own).statistic / (len(own) * len(other))
-    assert probability_of_improvement([np.array(own)], [np.array(other)]) == pytest.approx(expected)
+def test_the_probability_of_improvement_is_mann_and_whitneys(values: list[float], other: list[float]) -> None:
+    expected = stats.mannwhitneyu(other, values).statistic / (len(values) * len(other))
+    assert probability_of_improvement([np.array(values)], [np.array(other)]) == pytest.approx(expected)
 
 
 def test_a_diverged_run_is_worse_than_any() -> None:
@@ -94,7 +96,7 @@ def test_the_interval_of_an_interquartile_mean_of_one_task_is_that_of_scipys_tri
 
 def test_the_interval_of_an_interquartile_mean_knows_nothing_of_how_tasks_differ() -> None:
     random = np.random.default_rng(2)
-    tasks = [np.tile(place, 5) + 1e-9 * random.normal(size=5) for place in range(6)]
+    tasks = [np.tile(level, 5) + 1e-9 * random.normal(size=5) for level in range(6)]
     low, high = interquartile_interval(tasks)
     assert high - low < 1e-8
 
@@ -140,8 +142,8 @@ def results(**arms: list[float | None]) -> pl.DataFrame:
 
 
 def row(frame: pl.DataFrame, arm: str) -> dict[str, Any]:
-    [found] = frame.filter(pl.col("arm") == arm).to_dicts()
-    return found
+    [values] = frame.filter(pl.col("arm") == arm).to_dicts()
+    return values
 
 
 def test_a_divergence_is_a_result() -> None:

@@ -159,26 +159,26 @@ def test_successive_halving_is_the_rule_over_the_whole_log(
     """Rung, trial, loss: all results so far."""
     curves: dict[int, list[float]] = {}
     dead: set[int] = set()
-    for one in stream(events):
-        if one.number in dead:
+    for message in stream(events):
+        if message.number in dead:
             continue
-        loss = one.metrics[0].value
+        loss = message.metrics[0].value
         survives = True
         if math.isfinite(loss):
-            curves.setdefault(one.number, []).append(loss)
+            curves.setdefault(message.number, []).append(loss)
             for rung in range(20):
-                known = any(result[:2] == (rung, one.number) for result in results)
-                if not survives or known or first * eta**rung > one.step:
+                known = any(result[:2] == (rung, message.number) for result in results)
+                if not survives or known or first * eta**rung > message.step:
                     continue
-                best = min(curves[one.number])
-                results.append((rung, one.number, best))
+                best = min(curves[message.number])
+                results.append((rung, message.number, best))
                 losses = sorted(loss for at, _, loss in results if at == rung)
                 kept = losses[: max(1, math.floor(len(losses) / eta))]
                 survives = best <= kept[-1]
-        assert stopped(here, [one]) == (set() if survives else {one.number})
+        assert stopped(here, [message]) == (set() if survives else {message.number})
         if not survives:
-            dead.add(one.number)
-            here.forget(one.number)
+            dead.add(message.number)
+            here.forget(message.number)
 
 
 @given(calls=st.lists(STREAM, max_size=4), trials=st.integers(1, 4), grace=st.integers(1, 20))
@@ -193,18 +193,18 @@ def test_the_median_rule_is_the_rule_over_the_whole_log(
     for call in calls:
         reports, everything = everything[: len(call)], everything[len(call) :]
         bests: list[tuple[Report, float]] = []
-        for one in reports:
-            loss = one.metrics[0].value
+        for message in reports:
+            loss = message.metrics[0].value
             if math.isfinite(loss):
-                curve = curves.setdefault(one.number, [])
+                curve = curves.setdefault(message.number, [])
                 curve.append(loss)
-                averages.append((one.step, math.fsum(curve) / len(curve)))
-                bests.append((one, min(curve)))
+                averages.append((message.step, math.fsum(curve) / len(curve)))
+                bests.append((message, min(curve)))
         expected: set[int] = set()
-        for one, best in bests:
-            there = [average for step, average in averages if step == one.step]
-            if one.step >= grace and len(there) >= trials and best > median(there):
-                expected.add(one.number)
+        for message, best in bests:
+            there = [average for step, average in averages if step == message.step]
+            if message.step >= grace and len(there) >= trials and best > median(there):
+                expected.add(message.number)
         assert stopped(here, reports) == expected
 
 

@@ -70,8 +70,8 @@ def by_hand() -> StudyData:
     metrics = [
         (number, step, "tvd", variant, "", value)
         for number, both in values.items()
-        for place, step in enumerate((10, 20))
-        for variant, value in zip(("raw", "bema"), (both[0][place], both[1][place]), strict=True)
+        for index, step in enumerate((10, 20))
+        for variant, value in zip(("raw", "bema"), (both[0][index], both[1][index]), strict=True)
     ]
     return study_data(study_row(trials=6), trials_frame(rows), metrics_frame(metrics))
 
@@ -215,12 +215,12 @@ def test_group_statistics_and_dropout_equal_plain_python(random_study: tuple[pl.
         return {number: value for number, value in scores[name, variant].items() if group[number] == wanted}
 
     for row in study.group_statistics.iter_rows(named=True):
-        own = members(row["name"], row["variant"], row["group_number"])
-        assert row["value"] == pytest.approx(plain_tail(list(own.values()), row["portion"]), rel=1e-12)
+        values = members(row["name"], row["variant"], row["group_number"])
+        assert row["value"] == pytest.approx(plain_tail(list(values.values()), row["portion"]), rel=1e-12)
     assert rates.height == 3 * 3 * 2 * 4
     for row in rates.iter_rows(named=True):
-        own = members("tvd", row["variant"], row["group_number"])
-        best = sorted(own, key=own.__getitem__)[: max(1, len(own) // ONE_IN[row["portion"]])]
+        values = members("tvd", row["variant"], row["group_number"])
+        best = sorted(values, key=values.__getitem__)[: max(1, len(values) // ONE_IN[row["portion"]])]
         assert row["rate"] == pytest.approx(fmean(params[number][row["dropout"]] for number in best), rel=1e-12)
 
 
@@ -257,8 +257,8 @@ def test_conditions_are_metrics_of_their_own_and_the_objectives_comes_first() ->
         for name, condition in (("itp", ""), ("tvd", ""), ("tvd", "length=64"), ("tvd", "length=32"))
     ]
     study = study_data(study_row(objective="tvd/raw/length=64"), trials_frame(rows), metrics_frame(metrics))
-    found = study.statistics.filter(kept="best", portion="best").select("name", "condition").rows()
-    assert found == [("tvd", "length=64"), ("tvd", ""), ("tvd", "length=32"), ("itp", "")]
+    conditions = study.statistics.filter(kept="best", portion="best").select("name", "condition").rows()
+    assert conditions == [("tvd", "length=64"), ("tvd", ""), ("tvd", "length=32"), ("itp", "")]
 
 
 def test_trials_of_their_own_groups_make_no_groups() -> None:
@@ -328,22 +328,22 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
 @settings(max_examples=50)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=60))
 def test_median_intervals_hold_the_median_between_values(values: list[float]) -> None:
-    found = pl.DataFrame({"x": values}).select(**median_interval("x")).row(0, named=True)
-    assert found["median"] == pytest.approx(median(values))
+    interval = pl.DataFrame({"x": values}).select(**median_interval("x")).row(0, named=True)
+    assert interval["median"] == pytest.approx(median(values))
     if len(values) < 6:
-        assert (found["low"], found["high"]) == (None, None)
+        assert (interval["low"], interval["high"]) == (None, None)
     else:
         ordered, d = sorted(values), int(stats.binom.ppf(0.025, len(values), 0.5))
-        assert ordered[d - 1] <= found["low"] <= ordered[d] <= found["median"]
-        assert found["median"] <= ordered[-d - 1] <= found["high"] <= ordered[-d]
+        assert ordered[d - 1] <= interval["low"] <= ordered[d] <= interval["median"]
+        assert interval["median"] <= ordered[-d - 1] <= interval["high"] <= ordered[-d]
 
 
 @pytest.mark.parametrize("count", [6, 7, 8, 9, 10, 25])
 def test_median_intervals_cover_the_median_as_often_as_they_say(count: int) -> None:
     values = np.random.default_rng(count).exponential(size=4000 * count)
     frame = pl.DataFrame({"run": np.repeat(np.arange(4000), count), "x": values})
-    found = frame.group_by("run").agg(**median_interval("x"))
-    covered = found.filter(pl.lit(np.log(2)).is_between("low", "high")).height / 4000
+    intervals = frame.group_by("run").agg(**median_interval("x"))
+    covered = intervals.filter(pl.lit(np.log(2)).is_between("low", "high")).height / 4000
     assert 0.94 < covered < 0.96
 
 

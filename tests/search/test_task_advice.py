@@ -43,7 +43,7 @@ def evidence(
             "seed": range(count),
             "objective": costs,
             "config": configs or [f"{number}" for number in range(count)],
-            "params": [json.dumps(one) for one in params or [{}] * count],
+            "params": [json.dumps(values) for values in params or [{}] * count],
         },
         schema_overrides={"objective": pl.Float64},
     )
@@ -51,22 +51,22 @@ def evidence(
 
 
 def test_noise_is_pooled_over_configurations_that_have_two_seeds() -> None:
-    found = estimate_noise([evidence([1.0, 3.0, 10.0, 11.0, 12.0, 50.0, None], configs=[*"aabbbcb"])])
-    assert found is not None
+    noise = estimate_noise([evidence([1.0, 3.0, 10.0, 11.0, 12.0, 50.0, None], configs=[*"aabbbcb"])])
+    assert noise is not None
     spread = np.sqrt((2 + 2) / 3)
-    assert (found.configurations, found.trials) == (2, 5)
-    assert found.spread == pytest.approx(correct_spread(spread, 3))
+    assert (noise.configurations, noise.trials) == (2, 5)
+    assert noise.spread == pytest.approx(correct_spread(spread, 3))
     ends = [np.sqrt(4 / stats.chi2.ppf(tail, 3)) for tail in (0.975, 0.025)]
-    assert [found.low, found.high] == pytest.approx(ends)
+    assert [noise.low, noise.high] == pytest.approx(ends)
     assert estimate_noise([evidence([1.0, 2.0])]) is None
 
 
 def test_the_seeds_that_are_told_have_the_power_and_one_less_has_not() -> None:
     rng = np.random.default_rng(0)
-    [found] = advise_task([evidence(rng.normal(size=60).tolist(), configs=["a"] * 60)], difference=0.5).settings
-    [(difference, seeds)] = found.seeds
-    assert found.noise is not None
-    spread = np.sqrt(2) * found.noise.spread
+    [advice] = advise_task([evidence(rng.normal(size=60).tolist(), configs=["a"] * 60)], difference=0.5).settings
+    [(difference, seeds)] = advice.seeds
+    assert advice.noise is not None
+    spread = np.sqrt(2) * advice.noise.spread
     assert find_power(seeds, spread, difference, 0.05) >= 0.8 > find_power(seeds - 1, spread, difference, 0.05)
 
 
@@ -100,9 +100,9 @@ def test_the_best_is_what_order_statistics_say(costs: list[float], count: int) -
 
 
 def test_trials_that_diverged_count_as_the_worst() -> None:
-    [found] = advise_task([evidence([1.0, 2.0, None, None])], counts=(1, 3)).settings
-    assert (found.trials, found.diverged) == (4, 2)
-    assert [best.expected for best in found.best] == [None, pytest.approx(0.75 * 1 + 0.25 * 2)]
+    [advice] = advise_task([evidence([1.0, 2.0, None, None])], counts=(1, 3)).settings
+    assert (advice.trials, advice.diverged) == (4, 2)
+    assert [best.expected for best in advice.best] == [None, pytest.approx(0.75 * 1 + 0.25 * 2)]
 
 
 def test_a_knob_that_matters_is_told_and_others_are_not() -> None:
@@ -111,7 +111,7 @@ def test_a_knob_that_matters_is_told_and_others_are_not() -> None:
         {"rate": float(rate), "kind": kind, "idle": float(idle), "task.chance": 0.5}
         for rate, kind, idle in zip(rng.random(300), rng.choice([*"abc"], 300), rng.random(300), strict=True)
     ]
-    costs = [abs(one["rate"] - 0.5) + (0.2 if one["kind"] != "a" else 0) for one in params]
+    costs = [abs(values["rate"] - 0.5) + (0.2 if values["kind"] != "a" else 0) for values in params]
     knobs = {knob.path: knob for knob in find_ranges([evidence(costs, params)])}
     assert set(knobs) == {"rate", "kind", "idle"}  # what is equal in all trials is no knob
     assert {path for path, knob in knobs.items() if knob.is_told} == {"rate", "kind"}
@@ -126,21 +126,23 @@ def test_a_knob_that_matters_is_told_and_others_are_not() -> None:
 def test_values_that_do_not_matter_are_told_from_chance_as_rarely_as_is_said() -> None:
     """Ties too: half of the trials have a rate of 0, as `relu(uniform(...))` draws it."""
     rng = np.random.default_rng(4)
-    told = 0
+    alarms = 0
     for _ in range(150):
         params = [
-            {"tied": max(0.0, float(one)), "kind": str(kind)}
-            for one, kind in zip(rng.uniform(-1, 1, 120), rng.choice([*"ab"], 120), strict=True)
+            {"tied": max(0.0, float(rate)), "kind": str(kind)}
+            for rate, kind in zip(rng.uniform(-1, 1, 120), rng.choice([*"ab"], 120), strict=True)
         ]
-        told += any(knob.is_told for knob in find_ranges([evidence(rng.random(120).tolist(), params)]))
-    assert told / 150 < 0.09
+        alarms += any(knob.is_told for knob in find_ranges([evidence(rng.random(120).tolist(), params)]))
+    assert alarms / 150 < 0.09
 
 
 def test_winners_are_of_their_own_study_so_that_scales_do_not_matter() -> None:
     rng = np.random.default_rng(5)
-    params = [{"rate": float(one)} for one in rng.random(100)]
-    small = evidence([one["rate"] for one in params], params)
-    large = evidence([1e6 + one["rate"] for one in params], params, study="two", setting=SETTING._replace(steps=80))
+    params = [{"rate": float(rate)} for rate in rng.random(100)]
+    small = evidence([values["rate"] for values in params], params)
+    large = evidence(
+        [1e6 + values["rate"] for values in params], params, study="two", setting=SETTING._replace(steps=80)
+    )
     [knob] = find_ranges([small, large])
     assert (knob.winners, knob.trials) == (20, 200)
     assert knob.high is not None
@@ -149,11 +151,11 @@ def test_winners_are_of_their_own_study_so_that_scales_do_not_matter() -> None:
 
 def test_trials_that_a_sampler_steered_give_ranges_without_a_test_and_no_best() -> None:
     params = [{"rate": number / 60} for number in range(60)]
-    steered = evidence([one["rate"] for one in params], params, is_random=False)
-    found = advise_task([steered])
-    assert (found.settings[0].best, found.settings[0].random) == ((), 0)
-    assert [(knob.q, knob.winners) for knob in found.knobs] == [(None, 6)]
-    more = advise_task([steered, evidence([one["rate"] for one in params] * 2, params * 2)])
+    steered = evidence([values["rate"] for values in params], params, is_random=False)
+    advice = advise_task([steered])
+    assert (advice.settings[0].best, advice.settings[0].random) == ((), 0)
+    assert [(knob.q, knob.winners) for knob in advice.knobs] == [(None, 6)]
+    more = advise_task([steered, evidence([values["rate"] for values in params] * 2, params * 2)])
     assert [knob.trials for knob in more.knobs] == [120]  # random trials alone, where there are some
 
 

@@ -49,19 +49,19 @@ class Simulation:
         """When each free lane became free: the end of its trial, between two looks."""
         ended = 0
         while following < TRIALS or running:
-            for one in [*running]:
-                number = one.trial.number
+            for runner in [*running]:
+                number = runner.trial.number
                 seconds, end = self.seconds_per_step(number), self.trained(number)
-                made = min(int((now - one.started) / seconds + 1e-9), end)
+                made = min(int((now - runner.started) / seconds + 1e-9), end)
                 if made == end:
-                    one.step = end
-                    running.remove(one)
-                    free.append(one.started + end * seconds)
-                    pace.note_end(one, free[-1])
+                    runner.step = end
+                    running.remove(runner)
+                    free.append(runner.started + end * seconds)
+                    pace.note_end(runner, free[-1])
                     ended += 1
-                elif made // EVERY > one.step // EVERY:
-                    one.step = made // EVERY * EVERY
-                    one.reported = one.started + one.step * seconds
+                elif made // EVERY > runner.step // EVERY:
+                    runner.step = made // EVERY * EVERY
+                    runner.reported = runner.started + runner.step * seconds
             while free and following < TRIALS:
                 trial = make_trial(following)
                 config = {**trial.config, "training": {"steps": self.planned(following)}}
@@ -80,8 +80,8 @@ def known(looks: list[Look]) -> list[tuple[Look, TimeLeft]]:
 def share_within(looks: list[Look]) -> float:
     """Return the share of moments at which the true rest is within the range."""
     end, slack = looks[-1].time, 1.0  # a simulation ends trials up to a tick late
-    found = [left.least - slack <= end - look.time <= left.most + slack for look, left in known(looks)]
-    return sum(found) / len(found)
+    hits = [left.least - slack <= end - look.time <= left.most + slack for look, left in known(looks)]
+    return sum(hits) / len(hits)
 
 
 def test_nothing_is_said_before_a_report() -> None:
@@ -117,10 +117,10 @@ def different_trials(seed: int) -> Simulation:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_with_early_stopping_the_most_never_rises_nor_the_least_between_two_endings(seed: int) -> None:
-    found = [(look, left) for look, left in known(list(early_stopping(seed).run())) if look.ended]
-    for (one, before), (other, after) in pairwise(found):
+    looks = [(look, left) for look, left in known(list(early_stopping(seed).run())) if look.ended]
+    for (look, before), (other, after) in pairwise(looks):
         assert after.most <= before.most + 1e-9
-        if one.ended == other.ended:
+        if look.ended == other.ended:
             assert after.least <= before.least + 1e-9
 
 

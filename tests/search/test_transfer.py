@@ -74,8 +74,8 @@ def figure_5(seeds: int = 6) -> pl.DataFrame:
             noise = 0.002 * (seed - (seeds - 1) / 2)
             # The luck of a seed is a little more of one source than of another: no two differ alike in all seeds.
             rows += [
-                (source, target, seed, base + row[column] / 100 + noise * (1 + place / 30))
-                for place, (source, row) in enumerate(FIGURE_5.items())
+                (source, target, seed, base + row[column] / 100 + noise * (1 + index / 30))
+                for index, (source, row) in enumerate(FIGURE_5.items())
             ]
     return frame(rows)
 
@@ -97,12 +97,12 @@ def random_results(seed: int, direction: str = "maximize") -> pl.DataFrame:
 def test_a_matrix_worked_out_by_hand() -> None:
     matrix = compute_matrix(frame(BY_HAND))
     assert (matrix.sources, matrix.targets) == (("copy", "mano"), ("copy",))
-    own, other = cell(matrix, "copy", "copy"), cell(matrix, "mano", "copy")
-    assert own["unit"] == "points"
-    assert own["mean"] == pytest.approx(30)
+    diagonal, other = cell(matrix, "copy", "copy"), cell(matrix, "mano", "copy")
+    assert diagonal["unit"] == "points"
+    assert diagonal["mean"] == pytest.approx(30)
     reach = 4.302652729696142 * 10 / math.sqrt(3)  # t of 97.5 % with 2 degrees of freedom
-    assert (own["low"], own["high"]) == pytest.approx((30 - reach, 30 + reach))
-    assert (own["pairs"], own["dropped"]) == (3, 0)
+    assert (diagonal["low"], diagonal["high"]) == pytest.approx((30 - reach, 30 + reach))
+    assert (diagonal["pairs"], diagonal["dropped"]) == (3, 0)
     assert other["mean"] == pytest.approx(-10)
     assert (other["pairs"], other["dropped"]) == (1, 3)  # seeds 1, 2 and 3
     assert [other[name] for name in ("low", "high", "p", "q")] == [None] * 4
@@ -110,15 +110,15 @@ def test_a_matrix_worked_out_by_hand() -> None:
 
 def test_less_is_better_in_percent_of_each_baseline() -> None:
     rows: list[Row] = [("baseline", "t", 0, 2.0), ("baseline", "t", 1, 4.0), ("s", "t", 0, 1.0), ("s", "t", 1, 5.0)]
-    found = cell(compute_matrix(frame(rows, "minimize")), "s", "t")
-    assert found["unit"] == "percent"
-    assert found["mean"] == pytest.approx((-50 + 25) / 2)
+    row = cell(compute_matrix(frame(rows, "minimize")), "s", "t")
+    assert row["unit"] == "percent"
+    assert row["mean"] == pytest.approx((-50 + 25) / 2)
 
 
-@pytest.mark.parametrize(("one", "other"), [(20.0, 23.0), (-2.5, 0.5)])
-def test_a_maximised_metric_beyond_0_and_1_keeps_its_own_unit(one: float, other: float) -> None:
-    found = cell(compute_matrix(frame([("baseline", "t", 0, one), ("s", "t", 0, other)])), "s", "t")
-    assert (found["unit"], found["mean"]) == ("difference", 3)
+@pytest.mark.parametrize(("baseline", "other"), [(20.0, 23.0), (-2.5, 0.5)])
+def test_a_maximised_metric_beyond_0_and_1_keeps_its_own_unit(baseline: float, other: float) -> None:
+    row = cell(compute_matrix(frame([("baseline", "t", 0, baseline), ("s", "t", 0, other)])), "s", "t")
+    assert (row["unit"], row["mean"]) == ("difference", 3)
 
 
 def test_figure_5_of_paper_002_comes_back() -> None:
@@ -139,15 +139,17 @@ def test_cells_are_those_of_pandas_and_scipy(seed: int, direction: str) -> None:
     tried = {(row["source"], row["target"], row["seed"]) for row in random.to_dicts()}
     for row in matrix.cells.to_dicts():
         both = table[[(row["source"], row["target"]), ("baseline", row["target"])]].dropna()
-        one, other = both.iloc[:, 0], both.iloc[:, 1]
-        changes = 100 * (one - other) if direction == "maximize" else 100 * (one - other) / other
+        values, other = both.iloc[:, 0], both.iloc[:, 1]
+        changes = 100 * (values - other) if direction == "maximize" else 100 * (values - other) / other
         assert row["mean"] == pytest.approx(changes.mean())
         assert row["pairs"] == len(changes)
         seeds = {key[2] for key in tried if key[1] == row["target"] and key[0] in (row["source"], "baseline")}
         assert row["dropped"] == len(seeds) - len(changes)
         low, high = scipy.stats.t.interval(0.95, len(changes) - 1, changes.mean(), scipy.stats.sem(changes))
         assert (row["low"], row["high"]) == pytest.approx((low, high))
-        expected = scipy.stats.ttest_rel(one, other) if direction == "maximize" else scipy.stats.ttest_1samp(changes, 0)
+        expected = (
+            scipy.stats.ttest_rel(values, other) if direction == "maximize" else scipy.stats.ttest_1samp(changes, 0)
+        )
         assert row["p"] == pytest.approx(expected.pvalue)
     assert matrix.cells["q"].to_list() == pytest.approx(
         scipy.stats.false_discovery_control(matrix.cells["p"].to_numpy())
@@ -157,9 +159,9 @@ def test_cells_are_those_of_pandas_and_scipy(seed: int, direction: str) -> None:
 def test_only_seeds_of_both_sides_pair() -> None:
     rows: list[Row] = [("baseline", "t", seed, 0.1 * seed) for seed in range(5)]
     rows += [("s", "t", seed, 0.1 * seed + 0.05) for seed in range(3, 9)]
-    found = cell(compute_matrix(frame(rows)), "s", "t")
-    assert found["mean"] == pytest.approx(5)
-    assert (found["pairs"], found["dropped"]) == (2, 7)
+    row = cell(compute_matrix(frame(rows)), "s", "t")
+    assert row["mean"] == pytest.approx(5)
+    assert (row["pairs"], row["dropped"]) == (2, 7)
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
@@ -171,15 +173,15 @@ def test_a_value_that_is_not_finite_drops_its_pair(side: str, value: float | Non
     rows = [
         (source, target, seed, value if (source, seed) == (side, 1) else known) for source, target, seed, known in rows
     ]
-    found = cell(compute_matrix(frame(rows)), "s", "t")
-    assert found["mean"] == pytest.approx(10)
-    assert (found["pairs"], found["dropped"]) == (1, 1)
+    row = cell(compute_matrix(frame(rows)), "s", "t")
+    assert row["mean"] == pytest.approx(10)
+    assert (row["pairs"], row["dropped"]) == (1, 1)
 
 
 def test_a_baseline_of_0_has_no_percent() -> None:
     rows: list[Row] = [("baseline", "t", 0, 0.0), ("s", "t", 0, 1.0), ("baseline", "t", 1, 1.0), ("s", "t", 1, 1.5)]
-    found = cell(compute_matrix(frame(rows, "minimize")), "s", "t")
-    assert (found["mean"], found["pairs"], found["dropped"]) == (50, 1, 1)
+    row = cell(compute_matrix(frame(rows, "minimize")), "s", "t")
+    assert (row["mean"], row["pairs"], row["dropped"]) == (50, 1, 1)
 
 
 def test_cells_that_were_not_tried_are_null_and_in_the_matrix() -> None:
@@ -195,8 +197,8 @@ def test_cells_that_were_not_tried_are_null_and_in_the_matrix() -> None:
 def test_changes_that_are_all_0_are_no_evidence() -> None:
     for seeds, end in ((4, None), (6, 0)):
         rows: list[Row] = [(source, "t", seed, 0.5) for source in ("baseline", "s") for seed in range(seeds)]
-        found = cell(compute_matrix(frame(rows)), "s", "t")
-        assert (found["mean"], found["low"], found["high"], found["p"]) == (0, end, end, 1)
+        row = cell(compute_matrix(frame(rows)), "s", "t")
+        assert (row["mean"], row["low"], row["high"], row["p"]) == (0, end, end, 1)
 
 
 def test_changes_that_are_all_equal_are_as_much_evidence_as_their_signs() -> None:
@@ -206,26 +208,26 @@ def test_changes_that_are_all_equal_are_as_much_evidence_as_their_signs() -> Non
             for source in ("baseline", "s")
             for seed in range(seeds)
         ]
-        found = cell(compute_matrix(frame(rows)), "s", "t")
-        assert (found["p"], found["verdict"]) == (p, verdict)
+        row = cell(compute_matrix(frame(rows)), "s", "t")
+        assert (row["p"], row["verdict"]) == (p, verdict)
 
 
 @pytest.mark.long
 def test_the_order_of_the_results_does_not_matter() -> None:
     random = random_results(7)
     for interval in (Student(), Bootstrap(resamples=200)):
-        one = compute_matrix(random, interval=interval)
+        matrix = compute_matrix(random, interval=interval)
         for seed in range(5):
             other = compute_matrix(random.sample(fraction=1, shuffle=True, seed=seed), interval=interval)
-            assert other.cells.write_csv() == one.cells.write_csv()  # to the last digit
-            assert other.pairs.write_csv() == one.pairs.write_csv()
+            assert other.cells.write_csv() == matrix.cells.write_csv()  # to the last digit
+            assert other.pairs.write_csv() == matrix.pairs.write_csv()
 
 
 def test_another_baseline_turns_the_changes_round() -> None:
     rows: list[Row] = [("a", "t", seed, 0.1 * seed) for seed in range(4)] + [("b", "t", seed, 0.3) for seed in range(4)]
-    one, other = cell(compute_matrix(frame(rows), "a"), "b", "t"), cell(compute_matrix(frame(rows), "b"), "a", "t")
-    assert one["mean"] == pytest.approx(-other["mean"])
-    assert (one["low"], one["p"]) == pytest.approx((-other["high"], other["p"]))
+    row, other = cell(compute_matrix(frame(rows), "a"), "b", "t"), cell(compute_matrix(frame(rows), "b"), "a", "t")
+    assert row["mean"] == pytest.approx(-other["mean"])
+    assert (row["low"], row["p"]) == pytest.approx((-other["high"], other["p"]))
 
 
 def test_q_is_p_adjusted_over_the_cells_that_have_one() -> None:
@@ -242,9 +244,9 @@ def test_a_bootstrap_interval_has_numpy_s_percentiles_further_out_by_student_s_q
     changes = pairs["change"].to_numpy()
     level = scipy.stats.norm.cdf((6 / 5) ** 0.5 * scipy.stats.t.ppf(0.975, 5))
     drawn = np.random.default_rng(5).choice(changes, (200_000, len(changes))).mean(axis=1)
-    found = cell(matrix, "mano", "copy")
-    assert (found["low"], found["high"]) == pytest.approx(np.quantile(drawn, [1 - level, level]), abs=0.02)
-    assert found["low"] < found["mean"] < found["high"]
+    row = cell(matrix, "mano", "copy")
+    assert (row["low"], row["high"]) == pytest.approx(np.quantile(drawn, [1 - level, level]), abs=0.02)
+    assert row["low"] < row["mean"] < row["high"]
 
 
 def test_of_a_few_pairs_there_is_no_bootstrap_interval_and_no_verdict() -> None:
@@ -256,8 +258,8 @@ def test_of_a_few_pairs_there_is_no_bootstrap_interval_and_no_verdict() -> None:
 
 def test_a_bootstrap_interval_depends_on_its_own_cell_and_the_seed_alone() -> None:
     def bounds(results: pl.DataFrame, seed: int) -> tuple[float, float]:
-        found = cell(compute_matrix(results, interval=Bootstrap(seed=seed, resamples=300)), "x", "a")
-        return found["low"], found["high"]
+        row = cell(compute_matrix(results, interval=Bootstrap(seed=seed, resamples=300)), "x", "a")
+        return row["low"], row["high"]
 
     whole = random_results(1)
     part = whole.filter((pl.col("target") == "a") & pl.col("source").is_in(["x", "baseline"]))
@@ -268,7 +270,7 @@ def test_a_bootstrap_interval_depends_on_its_own_cell_and_the_seed_alone() -> No
 @pytest.mark.parametrize("interval", [Student(confidence=0.5), Bootstrap(confidence=0.5, resamples=2000)])
 def test_less_confidence_is_a_narrower_interval(interval: Interval) -> None:
     wide, narrow = (
-        cell(compute_matrix(random_results(2), interval=one), "y", "b") for one in (type(interval)(), interval)
+        cell(compute_matrix(random_results(2), interval=method), "y", "b") for method in (type(interval)(), interval)
     )
     assert wide["low"] < narrow["low"] < narrow["high"] < wide["high"]
 
@@ -277,23 +279,23 @@ def test_less_confidence_is_a_narrower_interval(interval: Interval) -> None:
 
 
 def test_the_diagonal_of_figure_5_wins_four_of_eight_columns() -> None:
-    found = {row["target"]: row for row in best_sources(compute_matrix(figure_5())).to_dicts()}
-    assert {target: row["best"] for target, row in found.items()} == {
+    by_target = {row["target"]: row for row in best_sources(compute_matrix(figure_5())).to_dicts()}
+    assert {target: row["best"] for target, row in by_target.items()} == {
         "memorize": "memorize",
         "add_mod": "add_mod",
         "add": "add",
         "add_reversed": "add_mod",
-        "mano": found["mano"]["best"],  # add and add_reversed are as good
+        "mano": by_target["mano"]["best"],  # add and add_reversed are as good
         "haystack": "mano",
         "copy": "copy",
         "parentheses": "add_reversed",
     }
-    assert found["mano"]["best"] in ("add", "add_reversed")
+    assert by_target["mano"]["best"] in ("add", "add_reversed")
     # Seeds are nearly the same luck for all sources here, so that the smallest difference is beyond chance.
-    assert [row["own_against_rest"] for row in found.values()].count(BETTER) == 4
-    assert [row["own_against_rest"] for row in found.values()].count(WORSE) == 4
-    assert found["haystack"]["own"] == pytest.approx(12)
-    assert found["haystack"]["others"] == pytest.approx((-10 - 9 + 7 + 6 + 13 + 11 + 11) / 7)
+    assert [row["own_against_rest"] for row in by_target.values()].count(BETTER) == 4
+    assert [row["own_against_rest"] for row in by_target.values()].count(WORSE) == 4
+    assert by_target["haystack"]["own"] == pytest.approx(12)
+    assert by_target["haystack"]["others"] == pytest.approx((-10 - 9 + 7 + 6 + 13 + 11 + 11) / 7)
 
 
 def noisy(means: dict[str, float], seeds: int = 6, noise: float = 0.02) -> pl.DataFrame:
@@ -311,30 +313,30 @@ def noisy(means: dict[str, float], seeds: int = 6, noise: float = 0.02) -> pl.Da
 def test_where_less_is_better_the_best_source_is_the_lowest() -> None:
     rows = noisy({"a": 0.3, "t": -0.2, "b": 0.01}).with_columns(direction=pl.lit("minimize"))
     matrix = compute_matrix(rows)
-    (found,) = best_sources(matrix).to_dicts()
-    assert (found["leading"], found["best"], found["own_against_rest"]) == ("t", "t", BETTER)
-    assert found["own"] < 0 < found["others"]
+    (row,) = best_sources(matrix).to_dicts()
+    assert (row["leading"], row["best"], row["own_against_rest"]) == ("t", "t", BETTER)
+    assert row["own"] < 0 < row["others"]
     verdicts = {row["source"]: (row["better"], row["worse"]) for row in generality(matrix).to_dicts()}
     assert verdicts == {"a": (0, 1), "t": (1, 0), "b": (0, 0)}
 
 
 def test_nothing_is_best_whose_interval_holds_zero() -> None:
-    (found,) = best_sources(compute_matrix(noisy({"a": 0.004, "t": 0.002}))).to_dicts()
-    assert found["best"] is None
-    assert found["own_against_rest"] == UNDECIDED
+    (row,) = best_sources(compute_matrix(noisy({"a": 0.004, "t": 0.002}))).to_dicts()
+    assert row["best"] is None
+    assert row["own_against_rest"] == UNDECIDED
     (untested,) = best_sources(compute_matrix(frame([("baseline", "t", 0, 0.5), ("t", "t", 0, 0.9)]))).to_dicts()
     assert (untested["leading"], untested["best"], untested["own_against_rest"]) == ("t", None, None)
 
 
 def test_ties_are_no_wins_of_the_diagonal() -> None:
     rows: list[Row] = [(source, "t", seed, 1 / 3) for source in ("baseline", "a", "t") for seed in range(6)]
-    (found,) = best_sources(compute_matrix(frame(rows))).to_dicts()
-    assert (found["leading"], found["best"], found["own_against_rest"]) == ("t", None, UNDECIDED)
+    (row,) = best_sources(compute_matrix(frame(rows))).to_dicts()
+    assert (row["leading"], row["best"], row["own_against_rest"]) == ("t", None, UNDECIDED)
 
 
 @pytest.mark.long
 def test_matrices_without_an_effect_seldom_name_a_best_source() -> None:
-    random, named, own = np.random.default_rng(0), 0, 0
+    random, named, diagonals = np.random.default_rng(0), 0, 0
     for _ in range(50):
         rows: list[Row] = [
             (source, target, seed, float(random.normal()))
@@ -342,21 +344,21 @@ def test_matrices_without_an_effect_seldom_name_a_best_source() -> None:
             for target in ("a", "b", "c")
             for seed in range(6)
         ]
-        found = best_sources(compute_matrix(frame(rows)))
-        named += found["best"].count() > 0
-        own += (found["own_against_rest"] != UNDECIDED).any()
+        sources = best_sources(compute_matrix(frame(rows)))
+        named += sources["best"].count() > 0
+        diagonals += (sources["own_against_rest"] != UNDECIDED).any()
     # Five in a hundred are expected at most; eight of fifty have a chance below 1 %.
     assert named <= 7
-    assert own <= 7
+    assert diagonals <= 7
 
 
 def test_generality_is_the_mean_of_a_row() -> None:
-    found = {row["source"]: row for row in generality(compute_matrix(figure_5())).to_dicts()}
+    by_source = {row["source"]: row for row in generality(compute_matrix(figure_5())).to_dicts()}
     for source, row in FIGURE_5.items():
-        own = row[list(FIGURE_5).index(source)]
-        assert found[source]["mean"] == pytest.approx(sum(row) / 8)
-        assert found[source]["elsewhere"] == pytest.approx((sum(row) - own) / 7)
-        assert found[source]["targets"] == 8
+        diagonal = row[list(FIGURE_5).index(source)]
+        assert by_source[source]["mean"] == pytest.approx(sum(row) / 8)
+        assert by_source[source]["elsewhere"] == pytest.approx((sum(row) - diagonal) / 7)
+        assert by_source[source]["targets"] == 8
 
 
 def test_all_targets_together_are_the_interquartile_mean_and_mann_and_whitney_s_share() -> None:
@@ -368,26 +370,26 @@ def test_all_targets_together_are_the_interquartile_mean_and_mann_and_whitney_s_
         for seed in range(5)
     ]
     matrix = compute_matrix(frame(rows))
-    found = {row["source"]: row for row in generality(matrix).to_dicts()}
-    for source, row in found.items():
-        own = matrix.pairs.filter(pl.col("source") == source)
-        assert row["middle"] == pytest.approx(scipy.stats.trim_mean(own["change"].to_numpy(), 0.25))
+    by_source = {row["source"]: row for row in generality(matrix).to_dicts()}
+    for source, row in by_source.items():
+        pairs = matrix.pairs.filter(pl.col("source") == source)
+        assert row["middle"] == pytest.approx(scipy.stats.trim_mean(pairs["change"].to_numpy(), 0.25))
         shares = [
-            scipy.stats.mannwhitneyu(one["value"].to_numpy(), one["against"].to_numpy()).statistic / one.height**2
-            for _, one in own.group_by("target")
+            scipy.stats.mannwhitneyu(group["value"].to_numpy(), group["against"].to_numpy()).statistic / group.height**2
+            for _, group in pairs.group_by("target")
         ]
         assert row["improvement"] == pytest.approx(np.mean(shares))
         assert row["middle_low"] < row["middle"] < row["middle_high"]
-    assert found["good"]["middle_low"] > 0
-    assert found["even"]["middle_low"] < 0 < found["even"]["middle_high"]
+    assert by_source["good"]["middle_low"] > 0
+    assert by_source["even"]["middle_low"] < 0 < by_source["even"]["middle_high"]
     few = generality(compute_matrix(frame([row for row in rows if row[1] in "abcd"])))
     assert few["middle"].count() == 2
     assert few["middle_low"].count() == 0
 
 
 def test_similarity_is_the_correlation_of_rows() -> None:
-    found = similarity(compute_matrix(figure_5()))
-    for row in found.to_dicts():
+    correlations = similarity(compute_matrix(figure_5()))
+    for row in correlations.to_dicts():
         expected = np.corrcoef(FIGURE_5[row["one"]], FIGURE_5[row["other"]])[0, 1]
         assert row["r"] == pytest.approx(expected)
         assert row["shared"] == 8
@@ -395,12 +397,12 @@ def test_similarity_is_the_correlation_of_rows() -> None:
 
 def test_similarity_needs_five_cells_that_vary() -> None:
     rows: list[Row] = [("baseline", target, 0, 0.5) for target in "abcde"]
-    rows += [("x", target, 0, 0.5 + place / 10) for place, target in enumerate("abcde")]
-    rows += [("y", target, 0, 0.5 + place / 10) for place, target in enumerate("abcd")]
+    rows += [("x", target, 0, 0.5 + index / 10) for index, target in enumerate("abcde")]
+    rows += [("y", target, 0, 0.5 + index / 10) for index, target in enumerate("abcd")]
     rows += [("z", target, 0, 0.5) for target in "abcde"]
-    found = {(row["one"], row["other"]): row["r"] for row in similarity(compute_matrix(frame(rows))).to_dicts()}
-    assert found["x", "x"] == pytest.approx(1)
-    assert [found["x", "y"], found["y", "y"], found["x", "z"], found["z", "z"]] == [None] * 4
+    by_pair = {(row["one"], row["other"]): row["r"] for row in similarity(compute_matrix(frame(rows))).to_dicts()}
+    assert by_pair["x", "x"] == pytest.approx(1)
+    assert [by_pair["x", "y"], by_pair["y", "y"], by_pair["x", "z"], by_pair["z", "z"]] == [None] * 4
 
 
 def test_the_interval_of_a_correlation_is_scipys() -> None:
@@ -412,9 +414,9 @@ def test_the_interval_of_a_correlation_is_scipys() -> None:
 def test_like_rows_stand_side_by_side() -> None:
     matrix = by_similarity(compute_matrix(figure_5()))
     assert matrix.sources == matrix.targets
-    place = {source: matrix.sources.index(source) for source in FIGURE_5}
-    assert abs(place["add"] - place["add_reversed"]) == 1
-    assert abs(place["haystack"] - place["copy"]) == 1
+    index = {source: matrix.sources.index(source) for source in FIGURE_5}
+    assert abs(index["add"] - index["add_reversed"]) == 1
+    assert abs(index["haystack"] - index["copy"]) == 1
     names = sorted(FIGURE_5)
     distance = 1 - np.corrcoef([FIGURE_5[name] for name in names])
     tree = linkage(squareform(distance, checks=False), "average", optimal_ordering=True)
@@ -492,10 +494,10 @@ def test_a_path_may_be_a_column_a_parameter_or_a_plug_in() -> None:
         ),
         stored(1, {}, {"model": {"scorer": {"name": "softmax"}}, "task": {"name": "mano", "size": 2}}),
     )
-    found = results(frame, "minimize", source="model.scorer", target="task", seed="group_number")
-    assert found["source"].to_list() == ["ssa", "softmax"]
-    assert found["target"].to_list() == ["copy", "copy"]  # the column
-    assert found["seed"].to_list() == [0, 0]
+    rows = results(frame, "minimize", source="model.scorer", target="task", seed="group_number")
+    assert rows["source"].to_list() == ["ssa", "softmax"]
+    assert rows["target"].to_list() == ["copy", "copy"]  # the column
+    assert rows["seed"].to_list() == [0, 0]
     assert results(frame, "minimize", source="task.size", target="model", seed="seed")["source"].to_list() == ["1", "2"]
 
 

@@ -82,8 +82,8 @@ def test_a_quantity_is_what_python_makes_of_it(values: tuple[float, float, float
         quantity = compile_quantity(text)
     except LanguageError:  # a constant part of it, 1 / (2 - 2), has no value
         return
-    found = quantity.value_of(trial_of({"model": {"width": width}}), report_of(loss=loss, tvd=tvd))
-    assert found == expected or (math.isnan(expected) and found is not None and not math.isfinite(found))
+    actual = quantity.value_of(trial_of({"model": {"width": width}}), report_of(loss=loss, tvd=tvd))
+    assert actual == expected or (math.isnan(expected) and actual is not None and not math.isfinite(actual))
 
 
 def test_a_metric_may_have_a_condition_and_a_path_may_be_drawn_or_not():
@@ -195,8 +195,8 @@ def test_the_front_is_what_no_other_trial_dominates(points: list[Any], up: bool,
     turned = {n: (signs[0] * a, signs[1] * b) for n, (a, b) in enumerate(points) if a is not None and b is not None}
     expected = {
         n
-        for n, one in turned.items()
-        if not any(other[0] <= one[0] and other[1] <= one[1] and other != one for other in turned.values())
+        for n, point in turned.items()
+        if not any(other[0] <= point[0] and other[1] <= point[1] and other != point for other in turned.values())
     }
     front = pareto_front(trials, (up, right))
     assert set(front["number"]) == expected
@@ -251,15 +251,15 @@ def test_a_trial_that_is_not_feasible_is_never_the_best(tmp_path: Path):
     controller, reports = open_controller(url, "tiny"), list[Report]()
     while not (said := controller.exchange(reports, Offer(worker="w", lanes=3, host="h", device="cpu"))).done:
         reports = [_report(trial) for trial in said.start]
-    found = {number: (objective, bool(kept)) for number, _, objective, _, _, kept in raw(url, RATINGS)}
-    best = min(value for value, kept in found.values() if kept)
-    assert {kept for _, kept in found.values()} == {True, False}
-    assert min(value for value, _ in found.values()) < best == controller.progress().best
+    ratings = {number: (objective, bool(kept)) for number, _, objective, _, _, kept in raw(url, RATINGS)}
+    best = min(value for value, kept in ratings.values() if kept)
+    assert {kept for _, kept in ratings.values()} == {True, False}
+    assert min(value for value, _ in ratings.values()) < best == controller.progress().best
     controller.close()
     study = graft.open(tmp_path / "graft.db")["tiny"]
     assert study.best is not None
     assert (study.best.objective, study.best.feasible) == (best, True)
-    assert study.trials(top=3)["objective"].to_list() == sorted(v for v, kept in found.values() if kept)[:3]
+    assert study.trials(top=3)["objective"].to_list() == sorted(v for v, kept in ratings.values() if kept)[:3]
     reopened = open_controller(url, "tiny")
     assert reopened.progress().best == best
     reopened.close()
@@ -329,9 +329,9 @@ def test_what_is_stored_follows_from_the_metrics(launched: Path):
         metrics = reader.study("tiny").metrics()
     assert set(trials["state"]) == {"finished"}
     for row in trials.iter_rows(named=True):
-        own = metrics.filter(pl.col("number") == row["number"])
-        tvd = own.filter(pl.col("name") == "tvd", pl.col("variant") == "bema").sort("value", "step")
-        loss = own.filter(pl.col("name") == "loss", pl.col("step") == tvd["step"][0])["value"][0]
+        rows = metrics.filter(pl.col("number") == row["number"])
+        tvd = rows.filter(pl.col("name") == "tvd", pl.col("variant") == "bema").sort("value", "step")
+        loss = rows.filter(pl.col("name") == "loss", pl.col("step") == tvd["step"][0])["value"][0]
         config = json.loads(row["config"])
         rate = config["optimizer"]["learning_rate"]
         assert row["objective"] == tvd["value"][0]

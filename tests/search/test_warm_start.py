@@ -93,7 +93,7 @@ def test_trials_outside_the_floor_lie_in_the_box(name: str) -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_without_a_box_the_search_is_the_sampler_s_own(name: str) -> None:
-    warm, cold = (space(PLAIN, sampler=one) for one in (sampler(name), name))
+    warm, cold = (space(PLAIN, sampler=text) for text in (sampler(name), name))
     assert run(warm, range(24)) == run(cold, range(24))
     assert warm.search.sampler.begin(warm, []).look_ahead == cold.search.sampler.begin(cold, []).look_ahead
 
@@ -102,18 +102,18 @@ def test_without_a_box_the_search_is_the_sampler_s_own(name: str) -> None:
 def test_trials_of_the_floor_are_those_of_a_search_without_prior(name: str) -> None:
     warm = asked(space(PLAIN, sampler=sampler(name, learning_rate=(0.4, 0.5))), range(2000))
     cold = asked(space(PLAIN, sampler=name), range(2000))
-    share = np.mean([one == other for one, other in zip(warm, cold, strict=True)])
+    share = np.mean([trial == other for trial, other in zip(warm, cold, strict=True)])
     assert abs(share - 0.25) < 4 * math.sqrt(0.25 * 0.75 / 2000)
-    assert all(one == other or 0.4 <= one.draws[RATE] < 0.5 for one, other in zip(warm, cold, strict=True))
+    assert all(trial == other or 0.4 <= trial.draws[RATE] < 0.5 for trial, other in zip(warm, cold, strict=True))
 
 
 @pytest.mark.parametrize("name", ["random", "qmc"])
 def test_in_the_box_trials_are_spread_as_the_sampler_spreads_them(name: str) -> None:
     warm = asked(space(PLAIN, sampler=sampler(name, floor=0, learning_rate=(0.4, 0.5))), range(64))
     cold = asked(space(PLAIN, sampler=name), range(64))
-    for one, other in zip(warm, cold, strict=True):
-        assert one.draws[RATE] == pytest.approx(0.4 + 0.1 * other.draws[RATE])
-        assert one.draws[BETA1] == other.draws[BETA1]
+    for trial, other in zip(warm, cold, strict=True):
+        assert trial.draws[RATE] == pytest.approx(0.4 + 0.1 * other.draws[RATE])
+        assert trial.draws[BETA1] == other.draws[BETA1]
 
 
 @pytest.mark.parametrize("name", ["random", "qmc"])
@@ -157,7 +157,7 @@ def test_what_a_group_shares_is_neither_narrowed_nor_started() -> None:
 
 
 def test_a_prior_may_be_as_long_as_it_must() -> None:
-    points = [{RATE: place / 100, BETA1: place / 200} for place in range(90)]
+    points = [{RATE: index / 100, BETA1: index / 200} for index in range(90)]
     here = space(PLAIN, sampler=sampler("random", points))
     assert [trial.draws[BETA1] for trial in asked(here, range(90))] == [point[BETA1] for point in points]
 
@@ -169,8 +169,8 @@ class Spy(Sampler):
     heard: list[list[Outcome]]
 
     def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
-        told = list(history)
-        self.heard.append(told)
+        memory = list(history)
+        self.heard.append(memory)
         strategy = RandomSearch().begin(space, [])
 
         class Listening(Strategy):
@@ -178,7 +178,7 @@ class Spy(Sampler):
                 return strategy.ask(numbers)
 
             def tell(self, outcomes: Sequence[Outcome]) -> None:
-                told.extend(outcomes)
+                memory.extend(outcomes)
 
         return Listening()
 
@@ -191,20 +191,20 @@ def test_a_sampler_learns_the_whole_space_from_all_trials_and_the_box_from_those
     outcomes = [ended(trial, bowl(trial)) for trial in strategy.ask(range(40))]
     strategy.tell(outcomes)
     _, whole, narrow = spy.heard
-    assert [(one.number, one.state) for one in whole[:2]] == [(0, "queued"), (1, "queued")]
+    assert [(outcome.number, outcome.state) for outcome in whole[:2]] == [(0, "queued"), (1, "queued")]
     assert whole[2:] == outcomes
-    inside = [one for one in outcomes if 0.4 <= one.draws[RATE] <= 0.5]
-    assert [one.number for one in narrow] == [0, *(one.number for one in inside)]
-    for told, real in zip(narrow[1:], inside, strict=True):
-        assert told.draws[RATE] == pytest.approx(10 * (real.draws[RATE] - 0.4))
-        assert (told.draws[BETA1], told.objective) == (real.draws[BETA1], real.objective)
+    inside = [outcome for outcome in outcomes if 0.4 <= outcome.draws[RATE] <= 0.5]
+    assert [outcome.number for outcome in narrow] == [0, *(outcome.number for outcome in inside)]
+    for scaled, real in zip(narrow[1:], inside, strict=True):
+        assert scaled.draws[RATE] == pytest.approx(10 * (real.draws[RATE] - 0.4))
+        assert (scaled.draws[BETA1], scaled.objective) == (real.draws[BETA1], real.objective)
 
 
 def test_candidates_beyond_the_last_trial_are_not_told_as_open() -> None:
     spy = Spy(heard=[])
     candidates, _ = format_prior(rates(0.1, 0.2, 0.3), {})
     WarmStrategy(space(PLAIN, trials=2), [], Warm(sampler=spy, candidates=candidates))
-    assert [one.number for one in spy.heard[1]] == [0, 1]
+    assert [outcome.number for outcome in spy.heard[1]] == [0, 1]
 
 
 def test_a_candidate_that_was_started_is_not_told_as_open() -> None:
@@ -213,7 +213,7 @@ def test_a_candidate_that_was_started_is_not_told_as_open() -> None:
     first = WarmStrategy(here, [], Warm(candidates=candidates, box=box)).ask(range(1))
     spy = Spy(heard=[])
     WarmStrategy(here, [ended(first[0], 1.0)], Warm(sampler=spy, candidates=candidates, box=box))
-    assert [(one.number, one.state) for one in spy.heard[1]] == [(0, "finished"), (1, "queued")]
+    assert [(outcome.number, outcome.state) for outcome in spy.heard[1]] == [(0, "finished"), (1, "queued")]
 
 
 @pytest.mark.long
@@ -233,8 +233,8 @@ def test_a_wrong_prior_does_not_trap_a_search(name: str) -> None:
 def test_a_right_prior_shortens_a_search_over_eight_seeds(name: str) -> None:
     right = {"learning_rate": (0.65, 0.95), "beta1": (0.15, 0.45)}
     warm, cold = (
-        [search_once(space(PLAIN, sampler=one, trials=40, seed=seed), bowl, lanes=4) for seed in range(8)]
-        for one in (sampler(name, [{RATE: 0.7, BETA1: 0.4}], **right), name)
+        [search_once(space(PLAIN, sampler=text, trials=40, seed=seed), bowl, lanes=4) for seed in range(8)]
+        for text in (sampler(name, [{RATE: 0.7, BETA1: 0.4}], **right), name)
     )
     best = np.minimum.accumulate([warm, cold], axis=-1)
     assert np.log(best[0] / best[1]).mean() < -0.7
@@ -259,9 +259,9 @@ def test_a_right_prior_shortens_a_search_over_eight_seeds(name: str) -> None:
     ids=lambda value: str(value)[:40],
 )
 def test_a_broken_prior_is_told_in_one_line(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(PluginError) as told:
+    with pytest.raises(PluginError) as caught:
         build(Sampler, {"name": "warm", **settings})
-    assert words in str(told.value)
+    assert words in str(caught.value)
 
 
 def test_a_draw_that_the_space_has_not_is_told_with_the_choices() -> None:
@@ -274,8 +274,8 @@ def test_a_draw_that_the_space_has_not_is_told_with_the_choices() -> None:
 def test_a_prior_is_read_as_it_was_written(points: list[dict[str, float]]) -> None:
     read = Warm(candidates=format_prior(points, {})[0]).points()
     assert [point.keys() for point in read] == [point.keys() for point in points]
-    for one, other in zip(read, points, strict=True):
-        assert all(abs(one[name] - u) <= 1e-6 and one[name] < 1 for name, u in other.items())
+    for point, other in zip(read, points, strict=True):
+        assert all(abs(point[name] - u) <= 1e-6 and point[name] < 1 for name, u in other.items())
 
 
 def test_a_box_is_written_so_that_it_holds_no_other_option() -> None:
@@ -388,9 +388,9 @@ def test_candidates_are_the_best_of_each_study_then_the_second_best_by_weight() 
         earlier("b", "mano", rates(0.3)),
         earlier("c", "copy", rates(0.5, 0.6)),
     ]
-    found = prior(space(PLAIN), studies, {"mano": sure_gain(2), "copy": sure_gain(7)})
-    assert found.candidates == tuple(rates(0.5, 0.3, 0.1, 0.6, 0.2))
-    assert found.studies == ("c", "b", "a")
+    start = prior(space(PLAIN), studies, {"mano": sure_gain(2), "copy": sure_gain(7)})
+    assert start.candidates == tuple(rates(0.5, 0.3, 0.1, 0.6, 0.2))
+    assert start.studies == ("c", "b", "a")
 
 
 def test_the_task_itself_counts_most_and_what_harms_is_left_out() -> None:
@@ -399,15 +399,15 @@ def test_the_task_itself_counts_most_and_what_harms_is_left_out() -> None:
         earlier("b", "copy", rates(0.3)),
         earlier("own", "set_complement", rates(0.5)),
     ]
-    found = prior(space(PLAIN), studies, {"add": sure_gain(9), "copy": sure_gain(-1)})
-    assert found.candidates == tuple(rates(0.5, 0.1))
+    start = prior(space(PLAIN), studies, {"add": sure_gain(9), "copy": sure_gain(-1)})
+    assert start.candidates == tuple(rates(0.5, 0.1))
 
 
 def test_points_that_are_near_in_every_draw_are_tried_once() -> None:
     first, same_option = {RATE: 0.4, SCORER: 0.1}, {RATE: 0.42, SCORER: 0.4}
     others = [{RATE: 0.42, SCORER: 0.75}, {RATE: 0.47, SCORER: 0.1}, {RATE: 0.4}]
-    found = prior(space(CONDITIONAL), [earlier("a", "add", [first, same_option, *others], CONDITIONAL)], {})
-    assert found.candidates == (first, *others)
+    start = prior(space(CONDITIONAL), [earlier("a", "add", [first, same_option, *others], CONDITIONAL)], {})
+    assert start.candidates == (first, *others)
 
 
 def test_candidates_are_at_most_eight_and_a_quarter_of_the_trials() -> None:
@@ -418,9 +418,9 @@ def test_candidates_are_at_most_eight_and_a_quarter_of_the_trials() -> None:
 def test_a_range_is_narrowed_where_winners_agree() -> None:
     random = np.random.default_rng(0)
     winners = [{RATE: float(random.normal(0.6, 0.05)), BETA1: float(random.uniform())} for _ in range(40)]
-    found = prior(space(PLAIN), [earlier("a", "add", winners)], {})
-    assert found.box.keys() == {RATE}
-    low, high = found.box[RATE]
+    start = prior(space(PLAIN), [earlier("a", "add", winners)], {})
+    assert start.box.keys() == {RATE}
+    low, high = start.box[RATE]
     assert 0.4 < low < 0.55 < 0.65 < high < 0.8
 
 
@@ -434,13 +434,13 @@ def test_few_winners_narrow_less_than_many_and_fewer_than_five_nothing() -> None
 
 @pytest.mark.parametrize(("options", "range_"), [([0.75] * 5, (0.5, 1.0)), ([0.25, 0.75] * 5, None)])
 def test_a_choice_is_narrowed_to_whole_options(options: list[float], range_: tuple[float, float] | None) -> None:
-    found = prior(space(CONDITIONAL), [earlier("a", "add", [{SCORER: u} for u in options], CONDITIONAL)], {})
-    assert found.box.get(SCORER) == range_
+    start = prior(space(CONDITIONAL), [earlier("a", "add", [{SCORER: u} for u in options], CONDITIONAL)], {})
+    assert start.box.get(SCORER) == range_
 
 
 def test_nothing_in_common_gives_no_prior() -> None:
-    found = prior(of_rate("log_uniform(1e-3, 0.1)"), [earlier("a", "add", rates(0.5))], {})
-    assert (found.candidates, dict(found.box), found.studies) == ((), {}, ())
+    start = prior(of_rate("log_uniform(1e-3, 0.1)"), [earlier("a", "add", rates(0.5))], {})
+    assert (start.candidates, dict(start.box), start.studies) == ((), {}, ())
 
 
 def test_gains_are_those_of_the_compatibility_matrix(tmp_path: Path) -> None:
@@ -448,16 +448,16 @@ def test_gains_are_those_of_the_compatibility_matrix(tmp_path: Path) -> None:
     write_stage_two(url, "stage-two")
     with open_reader(url) as reader:
         matrix = compute_matrix(results(reader.study("stage-two").trials(columns=OF_STAGE_TWO), "maximize"))
-    found = gains([matrix], "add")
-    means = {source: gain.mean for source, gain in found.items()}
+    by_source = gains([matrix], "add")
+    means = {source: gain.mean for source, gain in by_source.items()}
     assert means == pytest.approx({"add": 25, "copy": -6, "mano": 3, "memorize": 0}, abs=0.5)
-    for source, gain in found.items():
+    for source, gain in by_source.items():
         [cell] = matrix.cells.filter(pl.col("source") == source, pl.col("target") == "add").to_dicts()
         assert (gain.unit, gain.mean) == ("points", pytest.approx(cell["mean"]))
         assert (gain.low, gain.high) == pytest.approx((cell["low"], cell["high"]))
     # Of two that are alike the interval is narrower by the root of 2.
     for source, gain in gains([matrix, matrix], "add").items():
-        alone = found[source]
+        alone = by_source[source]
         assert alone.high is not None
         assert gain.high is not None
         assert gain.mean == pytest.approx(alone.mean)
@@ -472,7 +472,7 @@ def sure_gain(points: float) -> Gain:
 
 def gain_matrix(direction: str, values: dict[str, list[float]]) -> Matrix:
     """Return a matrix of one target."""
-    rows = [(source, "t", seed, value) for source, own in values.items() for seed, value in enumerate(own)]
+    rows = [(source, "t", seed, value) for source, by_seed in values.items() for seed, value in enumerate(by_seed)]
     frame = pl.DataFrame(rows, schema=["source", "target", "seed", "value"], orient="row")
     return compute_matrix(frame.with_columns(direction=pl.lit(direction)))
 
@@ -484,14 +484,14 @@ def test_gains_of_two_units_are_not_added_up_and_the_surer_one_counts_more() -> 
     )
     loose = gain_matrix("maximize", {"baseline": baseline, "a": [0.4, 0.9, 0.5, 0.9, 0.6]})
     percent = gain_matrix("minimize", {"baseline": baseline, "a": [0.1, 0.2, 0.1, 0.2, 0.15]})
-    [one], [other], [both] = (gains(made, "t").values() for made in ([sure], [loose], [sure, loose, percent]))
+    [narrow], [other], [both] = (gains(made, "t").values() for made in ([sure], [loose], [sure, loose, percent]))
     assert both.unit == "points"
-    ends = [(gain.low, gain.high) for gain in (one, other)]
+    ends = [(gain.low, gain.high) for gain in (narrow, other)]
     weights = np.array([1 / (high - low) ** 2 for low, high in ends if low is not None and high is not None])
-    assert both.mean == pytest.approx(np.average([one.mean, other.mean], weights=weights))
+    assert both.mean == pytest.approx(np.average([narrow.mean, other.mean], weights=weights))
     assert other.sure == 0
-    assert one.low is not None
-    assert one.sure == one.low > 0
+    assert narrow.low is not None
+    assert narrow.sure == narrow.low > 0
     [less] = gains([percent], "t").values()
     assert (less.unit, less.sure) == ("percent", less.low)
     assert less.low is not None

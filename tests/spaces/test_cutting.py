@@ -26,14 +26,14 @@ TRANSFERS = [name for name in SPACES if is_transfer_text(catalogue.read_text(nam
 
 def counts(space: TransferSpace) -> dict[tuple[str, str], Any]:
     """Task and stage -> what counts steps there."""
-    found: dict[tuple[str, str], Any] = {}
+    numbers: dict[tuple[str, str], Any] = {}
     for domain in space.domains:
-        for stage, own in (("two", domain.baseline), ("one", domain.searched)):
-            if own:
-                config = own.sample(0, lambda _: 0.5).config
+        for stage, part in (("two", domain.baseline), ("one", domain.searched)):
+            if part:
+                config = part.sample(0, lambda _: 0.5).config
                 life = config["learning"].get("life", 0)
-                found[domain.name, stage] = config["training"]["steps"], config["training"]["validate_every"], life
-    return found
+                numbers[domain.name, stage] = config["training"]["steps"], config["training"]["validate_every"], life
+    return numbers
 
 
 @pytest.mark.sampled(2, 8)
@@ -99,10 +99,10 @@ def test_what_is_set_by_its_own_path_stays():
     """Also where it is a part of what is cut as a whole, and where another cut lies in it."""
     given = ["search.stopping={asha: {min_steps: 10}}", "optimizer.schedule={linear: {warmup: 10}}"]
     options = OverrideOptions(steps=45, set_=[*given, "training.validate_every=3"])
-    with options.load(SPACE, []) as found:
+    with options.load(SPACE, []) as cut:
         pass
-    assert found.search.stopping[0].min_steps == 10
-    training, optimizer = (found.sample(0, lambda _: 0.5).config[name] for name in ("training", "optimizer"))
+    assert cut.search.stopping[0].min_steps == 10
+    training, optimizer = (cut.sample(0, lambda _: 0.5).config[name] for name in ("training", "optimizer"))
     assert (training["steps"], training["validate_every"], optimizer["schedule"]["warmup"]) == (45, 3, 5)
 
 
@@ -128,8 +128,8 @@ def test_an_experiment_is_cut_arm_by_arm(tmp_path: Path):
     file.write_text(text.replace("trials: 48", "trials: 1").replace("group: 16", "group: 1") + arms)
     cut = load(str(file), families(), cut_steps(load(str(file), families()), 16).overrides)
     assert isinstance(cut, ExperimentSpace)
-    found = [arm.space.sample(0, lambda _: 0.5).config["training"] for arm in cut.arms]
-    assert [(one["steps"], one["validate_every"]) for one in found] == [(8, 2), (16, 4)]
+    trainings = [arm.space.sample(0, lambda _: 0.5).config["training"] for arm in cut.arms]
+    assert [(training["steps"], training["validate_every"]) for training in trainings] == [(8, 2), (16, 4)]
 
 
 @pytest.mark.long
@@ -139,11 +139,11 @@ def test_a_transfer_is_launched_cut(
     """What is set by its own path counts more."""
     monkeypatch.chdir(tmp_path)
     run: Callable[..., tuple[int, str, str]] = lambda *words: called(monkeypatch, capsys, *words)  # noqa: E731
-    own = "--set=transfer.tasks.add.set.training.validate_every=5"
-    status, out, error = run("launch", "quick/transfer", "--steps=20", own, "--dry-run", "--device=cpu", "--pack=2")
+    option = "--set=transfer.tasks.add.set.training.validate_every=5"
+    status, out, error = run("launch", "quick/transfer", "--steps=20", option, "--dry-run", "--device=cpu", "--pack=2")
     assert status == 0, error
-    found = re.search(r"steps +(\d+) to (\d+) a trial", out)
-    assert found
-    assert (int(found[1]), int(found[2]) <= 80) == (10, True), "300 in stage two, 1,200 in stage one before"
+    match = re.search(r"steps +(\d+) to (\d+) a trial", out)
+    assert match
+    assert (int(match[1]), int(match[2]) <= 80) == (10, True), "300 in stage two, 1,200 in stage one before"
     status, out, error = run("launch", "quick/transfer", "--steps=0", "--dry-run")
     assert (status, out, error.count("\n")) == (2, "", 1)

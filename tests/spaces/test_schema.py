@@ -89,7 +89,7 @@ def test_the_command_prints_it_with_plug_ins_from_outside(
     monkeypatch.chdir(Path(__file__).parents[1] / "data" / "outside")
     status, out, error = called(monkeypatch, capsys, "space", "schema", "--plugins", "./lukewarm.py")
     assert (status, error) == (0, "")
-    [named] = [one for one in json.loads(out)["$defs"]["scorer"]["anyOf"] if "enum" in one]
+    [named] = [choice for choice in json.loads(out)["$defs"]["scorer"]["anyOf"] if "enum" in choice]
     assert {"softmax", "lukewarm"} <= set(named["enum"])
     status, out, error = called(monkeypatch, capsys, "space", "schema", "nowhere.yaml")
     assert (status, out, error.count("\n")) == (2, "", 1)

@@ -94,8 +94,8 @@ def test_named_trials_of_every_kind_of_study_replay(search: Search, study: str) 
 
 def test_the_database_is_whole_and_stays_so_when_it_is_brought_up(search: Search, url: str) -> None:
     tables = ("studies", "trials", "metrics", "architectures", "checkpoints", "workers")
-    found = {table: raw(url, f"SELECT count(*) FROM {table}")[0][0] for table in tables}
-    assert found == {
+    counts = {table: raw(url, f"SELECT count(*) FROM {table}")[0][0] for table in tables}
+    assert counts == {
         "studies": 6,
         "trials": 106,
         "metrics": 2532,
@@ -157,9 +157,9 @@ def test_plug_ins_of_one_name_are_told_apart(search: Search, tmp_path: Path) -> 
     """0.1.0 stored `softmax` for each of the three temperatures."""
     rows = json.loads(search("trials", "layered", "--format", "json"))
     shown = [json.loads(search("show", "layered", row["number"], "--format", "json")) for row in rows[:4]]
-    configs = [one["config"] for one in shown]
-    for row, one in zip(rows, shown, strict=False):
-        assert one["params"]["model.scorer"] == row["params.model.scorer"]
+    configs = [trial["config"] for trial in shown]
+    for row, trial in zip(rows, shown, strict=False):
+        assert trial["params"]["model.scorer"] == row["params.model.scorer"]
     chosen = {
         row["params.model.scorer"]: config["model"]["scorer"].get("temperature")
         for row, config in zip(rows, configs, strict=False)

@@ -77,11 +77,11 @@ def other(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> Iterator[
 
 def contents(url: str, study: str = "demo") -> dict[str, list[Any]]:
     """Every row of a study, asked of the driver alone, with ids taken relative to the study's."""
-    [(own,)] = raw(url, f"SELECT id FROM studies WHERE name = '{study}'")
-    first = own * 10**9
-    of_trials = f"trial_id / 1000000000 = {own}"
-    mine = {"studies": f"id = {own}", "metrics": of_trials, "checkpoints": of_trials}
-    return {table: _relative(url, table, mine.get(table, f"study_id = {own}"), first) for table in TABLES}
+    [(key,)] = raw(url, f"SELECT id FROM studies WHERE name = '{study}'")
+    first = key * 10**9
+    of_trials = f"trial_id / 1000000000 = {key}"
+    mine = {"studies": f"id = {key}", "metrics": of_trials, "checkpoints": of_trials}
+    return {table: _relative(url, table, mine.get(table, f"study_id = {key}"), first) for table in TABLES}
 
 
 def _relative(url: str, table: str, condition: str, first: int) -> list[Any]:
@@ -108,24 +108,24 @@ def fill(url: str) -> None:
     """Write a study with everything that one can have, and one before and after it, so that ids differ."""
     with open_store(url) as store:
         new_study(store, "first")
-        own = studies.write_study(store).id
+        key = studies.write_study(store).id
         new_study(store, "last")
-    trial = trial_id(own, 3)
+    trial = trial_id(key, 3)
     raw(
         url,
-        f"INSERT INTO architectures VALUES (17, {own}, {trial}, 'copy', 'mlp', -1.5, 2.5, '[0.1, 1e-300]', {NOW}),"
-        f" (4, {own}, {trial + 1}, 'copy', 'attention', 0, 1, '[]', {NOW})",
+        f"INSERT INTO architectures VALUES (17, {key}, {trial}, 'copy', 'mlp', -1.5, 2.5, '[0.1, 1e-300]', {NOW}),"
+        f" (4, {key}, {trial + 1}, 'copy', 'attention', 0, 1, '[]', {NOW})",
     )
     raw(url, f"UPDATE trials SET architecture_id = 17, parent = 2, parent_step = 50 WHERE id = {trial + 2}")
-    raw(url, f"UPDATE studies SET steps = steps - 50 WHERE id = {own}")  # which that trial did not train itself
+    raw(url, f"UPDATE studies SET steps = steps - 50 WHERE id = {key}")  # which that trial did not train itself
     raw(url, f"UPDATE trials SET error = 'π \U0001f600 100% ''quoted'' \\ ', fence = 4 WHERE id = {trial + 3}")
     raw(url, f"UPDATE metrics SET value = NULL WHERE trial_id = {trial} AND step = 50")
-    raw(url, f"UPDATE studies SET note = 'a note', tags = '[\"a\"]', archived = true WHERE id = {own}")
+    raw(url, f"UPDATE studies SET note = 'a note', tags = '[\"a\"]', archived = true WHERE id = {key}")
     raw(
         url,
-        f"INSERT INTO submissions VALUES ({own}, 'request', 'ann', 3, 0.5, 7, 'paused', '', 0, 0, {NOW}, {NOW}, NULL)",
+        f"INSERT INTO submissions VALUES ({key}, 'request', 'ann', 3, 0.5, 7, 'paused', '', 0, 0, {NOW}, {NOW}, NULL)",
     )
-    raw(url, f"INSERT INTO changes VALUES ({own}, 0, {NOW}, '0.2.0', 5, '[[\"search.trials\", 5, 9]]', 'study: demo')")
+    raw(url, f"INSERT INTO changes VALUES ({key}, 0, {NOW}, '0.2.0', 5, '[[\"search.trials\", 5, 9]]', 'study: demo')")
 
 
 # --- upgrade
@@ -415,15 +415,15 @@ def test_a_backup_taken_while_a_launch_writes_is_of_one_moment(url: str, tmp_pat
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            for place in range(4):
+            for index in range(4):
                 time.sleep(0.1)
-                backup(url, tmp_path / f"{place}.db")
+                backup(url, tmp_path / f"{index}.db")
         finally:
             ended.set()
             writer.join()
     furthest = 0
-    for place in range(4):
-        copied = f"sqlite:///{tmp_path}/{place}.db"
+    for index in range(4):
+        copied = f"sqlite:///{tmp_path}/{index}.db"
         [(counted, trials)] = raw(
             copied,
             "SELECT count(DISTINCT steps), count(*) FROM trials JOIN (SELECT trial_id, count(*) AS n, max(step) AS m"
@@ -496,11 +496,11 @@ def test_a_copy_goes_on_where_its_study_was(url: str, other: str):
         study.record([make_report(n, 10) for n in range(4)])
     list(copy(url, other))
     with open_store(other) as store:
-        [(own,)] = raw(other, "SELECT id FROM studies")
-        study = store.take_control(own, policy="full", objective=studies.OBJECTIVE)
+        [(key,)] = raw(other, "SELECT id FROM studies")
+        study = store.take_control(key, policy="full", objective=studies.OBJECTIVE)
         assert study.queries.running() == held(0, 1, 2, 3)
-        assert [one.number for one in study.rescue(held(0, 1, 2, 3))] == [0, 1, 2, 3]
-        assert new_study(store, "next") != own
+        assert [trial.number for trial in study.rescue(held(0, 1, 2, 3))] == [0, 1, 2, 3]
+        assert new_study(store, "next") != key
 
 
 def test_a_copy_that_a_trigger_falsifies_is_undone(tmp_path: Path):
@@ -581,8 +581,8 @@ def killed_after(seconds: float, what: str, source: str, target: str) -> bool:
 def test_a_backup_killed_at_any_moment_leaves_no_file_or_a_whole_one(large: str, tmp_path: Path):
     target = tmp_path / "copy.db"
     killed = 0
-    for place in range(8):
-        killed += killed_after(0.01 * 2**place, "backup", large, str(target))
+    for attempt in range(8):
+        killed += killed_after(0.01 * 2**attempt, "backup", large, str(target))
         if target.exists():
             assert contents(f"sqlite:///{target}", "two") == contents(large, "two")
             target.unlink()
@@ -594,8 +594,8 @@ def test_a_backup_killed_at_any_moment_leaves_no_file_or_a_whole_one(large: str,
 @pytest.mark.long
 def test_a_copy_killed_at_any_moment_leaves_whole_studies_and_goes_on(large: str, other: str):
     killed = 0
-    for place in range(6):
-        killed += killed_after(0.04 * 2**place, "copy", large, other)
+    for attempt in range(6):
+        killed += killed_after(0.04 * 2**attempt, "copy", large, other)
         with suppress(sqlite3.Error, psycopg.Error):  # it may have been killed before there was a table
             there = [name for (name,) in raw(other, "SELECT name FROM studies")]
             for name in there:

@@ -220,8 +220,8 @@ REASONS: Mapping[str, str] = {
 def serve(url: str) -> list[str]:
     """Return what a service says that runs what is in the queue."""
     said = list[str]()
-    place = Placement(executor="inline", device="cpu", workers=1, width=8)
-    with Service(url, placement=place, checkpoints=Checkpoints(url="none", seconds=60), say=said.append) as service:
+    placement = Placement(executor="inline", device="cpu", workers=1, width=8)
+    with Service(url, placement=placement, checkpoints=Checkpoints(url="none", seconds=60), say=said.append) as service:
         service.run(until_empty=True)
     return said
 
@@ -251,19 +251,19 @@ def served(interrupted: Path, folder: Path, edit: str) -> dict[str, tuple[str, s
     url = f"sqlite:///{folder}/graft.db"
     unchecked(url, edit)
     said = serve(url)
-    found = raw(url, "SELECT name, submissions.state, reason FROM submissions JOIN studies ON id = study_id")
-    for name, state, reason in found:
+    entries = raw(url, "SELECT name, submissions.state, reason FROM submissions JOIN studies ON id = study_id")
+    for name, state, reason in entries:
         assert "\n" not in reason
         assert (f"{name}: failed: {reason}" in said) == (state == "failed")
-    return {name: (state, reason) for name, state, reason in found}
+    return {name: (state, reason) for name, state, reason in entries}
 
 
 @pytest.mark.sampled(1, 20)
 @pytest.mark.parametrize("edit", EDITS, ids=lambda name: name.replace(" ", "-"))
 def test_a_service_runs_the_other_studies(interrupted: Path, tmp_path: Path, edit: str) -> None:
     table, joint = EDITS[edit].split()[1], "AND" if "WHERE" in EDITS[edit] else "WHERE"
-    found = served(interrupted, tmp_path, f"{EDITS[edit]} {joint} {OF_STUDY.get(table, 'study_id = 1')}")
-    assert found["other"] == ("done", "")
+    states = served(interrupted, tmp_path, f"{EDITS[edit]} {joint} {OF_STUDY.get(table, 'study_id = 1')}")
+    assert states["other"] == ("done", "")
 
 
 @pytest.mark.sampled(2)
@@ -273,18 +273,18 @@ def test_an_entry_of_the_queue_that_was_edited_fails_with_its_fault(
 ) -> None:
     joint = "AND" if "WHERE" in EDITS[edit] else "WHERE"
     key = OF_STUDY.get(EDITS[edit].split()[1], "study_id = 1")
-    found = served(interrupted, tmp_path, f"{EDITS[edit]} {joint} {key}")
-    assert found["other"] == ("done", "")
-    assert found["edited"][0] == "failed"
-    assert found["edited"][1].startswith(REASONS[edit])
+    states = served(interrupted, tmp_path, f"{EDITS[edit]} {joint} {key}")
+    assert states["other"] == ("done", "")
+    assert states["edited"][0] == "failed"
+    assert states["edited"][1].startswith(REASONS[edit])
 
 
 def test_a_stored_source_that_was_edited_fails_its_study_alone(interrupted: Path, tmp_path: Path) -> None:
     source = "INSERT INTO sources VALUES (1, 0, 'my_scorer', 'my_scorer.py', false, 'not its own', 'x = 1', '[]', NULL)"
-    found = served(interrupted, tmp_path, source)
-    assert found["other"] == ("done", "")
+    states = served(interrupted, tmp_path, source)
+    assert states["other"] == ("done", "")
     reason = "the stored source of my_scorer.py has another SHA-256 than was stored with it"
-    assert found["edited"] == ("failed", reason)
+    assert states["edited"] == ("failed", reason)
 
 
 def test_what_is_asked_of_an_edited_entry_is_refused_and_of_others_done(interrupted: Path, tmp_path: Path) -> None:

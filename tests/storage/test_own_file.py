@@ -138,16 +138,16 @@ def test_a_file_that_is_replaced_between_opening_and_locking_is_not_taken_for_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = tmp_path / "graft.db"
-    for one in (path, tmp_path / "other.db"):
-        one.touch()
+    for file in (path, tmp_path / "other.db"):
+        file.touch()
     lock, old = FileLock(path), Identity.at(path)
     find = file_lock._Descriptors.of
 
     def find_and_replace(*arguments: Any) -> tuple[int, Identity]:
-        found = find(*arguments)
+        descriptor = find(*arguments)
         if (tmp_path / "other.db").exists():
             os.replace(tmp_path / "other.db", path)
-        return found
+        return descriptor
 
     monkeypatch.setattr(file_lock._Descriptors, "of", find_and_replace)
     lock.take("test")
@@ -243,7 +243,7 @@ def test_a_file_that_is_gone_ends_the_run_in_a_line_and_all_that_it_held_can_be_
     assert raw(url, "PRAGMA integrity_check") == [("ok",)]
     with open_store(url) as store:
         again = store.take_control(study.id, policy="full", objective=OBJECTIVE)
-        assert [one.number for one in again.queries.running()] == [0, 1, 2]
+        assert [trial.number for trial in again.queries.running()] == [0, 1, 2]
         record(again, 30)
 
 

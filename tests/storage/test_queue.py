@@ -59,7 +59,7 @@ def test_an_entry_that_was_edited_is_told_apart_from_the_others(url: str):
     fault = "weight in the row of submissions with study_id 1 is -1.0; it must be a finite number above 0"
     with open_store(url) as store:
         sound, strange = store.queue.sound_entries()
-        assert [(one.study, one.state, one.submitted_at.utcoffset()) for one in sound] == [
+        assert [(entry.study, entry.state, entry.submitted_at.utcoffset()) for entry in sound] == [
             ("two", "waiting", timedelta(0))
         ]
         assert strange == [StrangeEntry(1, "one", True, fault)]
@@ -196,7 +196,7 @@ def test_of_two_who_submit_one_name_at_once_one_makes_the_entry(
     is_known: bool, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ):
     """Any process may write a server's database: both have found no such entry when they write it."""
-    told, come, both = list[str](), set[int](), threading.Barrier(2)
+    answers, come, both = list[str](), set[int](), threading.Barrier(2)
     name = "insert" if is_known else "insert_study"
     write = getattr(storage_queue, name)
 
@@ -209,9 +209,9 @@ def test_of_two_who_submit_one_name_at_once_one_makes_the_entry(
     def ask() -> None:
         with open_store(url) as store:
             try:
-                told.append(queue_support.submit(store).state)
+                answers.append(queue_support.submit(store).state)
             except BaseException as error:
-                told.append(f"{type(error).__name__}: {error}")
+                answers.append(f"{type(error).__name__}: {error}")
 
     with postgres.database() as url:
         with open_store(url) as store:
@@ -223,7 +223,7 @@ def test_of_two_who_submit_one_name_at_once_one_makes_the_entry(
             thread.start()
         for thread in threads:
             thread.join()
-        assert told == ["waiting", "waiting"]
+        assert answers == ["waiting", "waiting"]
         assert len(raw(url, "SELECT study_id FROM submissions")) == len(raw(url, "SELECT id FROM studies")) == 1
 
 
@@ -277,25 +277,25 @@ def _serve(url: str) -> str:
 
 def test_a_study_that_is_run_again_did_not_crash_again(url: str, monkeypatch: pytest.MonkeyPatch):
     """As where its database went away: its trials would be quarantined for one crash."""
-    told: list[str | None] = []
+    causes: list[str | None] = []
 
     class Ended:
         def __init__(self, pool: object, entry: QueueEntry, crash: str | None) -> None:
-            told.append(crash)
+            causes.append(crash)
 
         def start(self) -> None:
             pass
 
     monkeypatch.setattr("graft.serving.service.StudyRun", Ended)
-    place = Placement(executor="inline", device="cpu", workers=1, width=2)
+    placement = Placement(executor="inline", device="cpu", workers=1, width=2)
     with open_store(url) as store:
         study = queue_support.submit(store, STUDY, Terms()).study_id
-    with Service(url, placement=place, checkpoints=Checkpoints(url="none", seconds=60)) as service:
+    with Service(url, placement=placement, checkpoints=Checkpoints(url="none", seconds=60)) as service:
         crashes = {study: "SIGSEGV"}
         for _ in range(2):
             service._begin_more(service.store.queue.sound_entries()[0], crashes)
             service._runs.clear()
-    assert told == ["SIGSEGV", None]
+    assert causes == ["SIGSEGV", None]
 
 
 @pytest.mark.long
@@ -308,7 +308,7 @@ def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: El
             StoreRequest.of_study(STUDY, replace(TERMS, owner="bo")),
         ]
         with taking(store):
-            answers = [elsewhere(_request, url, one.to_json()) for one in asked]
+            answers = [elsewhere(_request, url, request.to_json()) for request in asked]
     assert answers == [
         "waiting",
         "study 'none' is not in the queue; there are one",

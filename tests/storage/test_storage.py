@@ -319,9 +319,9 @@ def test_a_trial_that_goes_on_from_another_is_stored_with_it_and_found_again_wit
         study.start([grandchild, copy_of(make_trial(1), 122, 60)], "w", [finished(1)])
         assert study.queries.copy_steps() == {1: 60, 120: 50}
         rows = raw(url, "SELECT number, state, parent, parent_step, steps FROM trials ORDER BY number")
-        assert [one.number for one in study.release(study.queries.running())] == [120, 121, 122]
+        assert [trial.number for trial in study.release(study.queries.running())] == [120, 121, 122]
         line = [stage(trial) for trial in (make_trial(1), child, grandchild)]
-        assert [found for found, _ in study.queries.queued()][:2] == [line[:2], line]
+        assert [stages for stages, _ in study.queries.queued()][:2] == [line[:2], line]
     assert rows == [
         (0, "pruned", None, None, 0),
         (1, "finished", None, None, 0),

@@ -24,8 +24,8 @@ def test_trials_of_one_fingerprint_share_a_row_which_learns_their_plug_ins(url: 
         other = make_fingerprint(sources=(("optimizer adamw", "aa"), ("scorer ssa", "bb")))
         traced = make_fingerprint(step_kind="traced AVX2", compiler="")
         prints = [make_fingerprint(), other, traced, None]
-        study.record([replace(make_report(n, 10), fingerprint=one) for n, one in enumerate(prints)])
-        study.record([replace(make_report(n, 20), fingerprint=one) for n, one in enumerate(prints)])
+        study.record([replace(make_report(n, 10), fingerprint=fingerprint) for n, fingerprint in enumerate(prints)])
+        study.record([replace(make_report(n, 20), fingerprint=fingerprint) for n, fingerprint in enumerate(prints)])
     assert raw(url, ROWS) == [(0, None, "2.9.0", "native AVX2"), (1, None, "2.9.0", "traced AVX2")]
     assert raw(url, OF_TRIALS) == [(0, 0), (1, 0), (2, 1), (3, None)]
     with open_reader(url) as reader:

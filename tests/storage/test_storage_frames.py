@@ -275,8 +275,8 @@ def test_metrics_come_in_batches_of_whole_trials_in_one_order(url: str, monkeypa
             monkeypatch.setattr(frames.study, "BATCH", rows)
             batches = list(reader.study("study").metric_batches())
             assert pl.concat(batches).equals(whole)
-            found = [batch["number"].unique().to_list() for batch in batches if batch.height]
-            assert sorted(number for some in found for number in some) == [0, 1, 3, 6]
+            by_batch = [batch["number"].unique().to_list() for batch in batches if batch.height]
+            assert sorted(number for some in by_batch for number in some) == [0, 1, 3, 6]
         assert reader.study("study").metrics(["tvd"])["name"].unique().to_list() == ["tvd"]
         assert reader.study("study").metrics(["none"]).is_empty()
 

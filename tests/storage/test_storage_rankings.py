@@ -46,9 +46,9 @@ def ranked(url: str) -> str:
 
 def test_the_front_is_among_the_contenders(ranked: str):
     known = [
-        (one.number, one.objective or 0.0, one.second_objective)
-        for one in map(result, TRIALS[:-4])
-        if one.second_objective is not None and one.number % 13
+        (trial.number, trial.objective or 0.0, trial.second_objective)
+        for trial in map(result, TRIALS[:-4])
+        if trial.second_objective is not None and trial.number % 13
     ]
     for directions in itertools.product(DIRECTIONS, repeat=2):
         raw(ranked, f"UPDATE studies SET direction = '{directions[0]}', second_objective = '{directions[1]} width'")
@@ -80,18 +80,18 @@ def test_the_best_non_linearities_are_those_of_the_best_trials(
     with open_reader(ranked) as reader:
         study = reader.study("study")
         every = study.architectures.read()
-        found = study.architectures.read_best(3, directions)
+        best = study.architectures.read_best(3, directions)
         assert study.architectures.count() == every.height == 2 * len(TRIALS)
     expected: set[tuple[str, int]] = set()
     for task in TASKS:
         sign = -1 if directions.get(task, direction) == "maximize" else 1
-        own = [
+        scores = [
             (sign * (result(number).objective or 0.0), number) for number in TRIALS[:-4] if TASKS[number % 2] == task
         ]
-        expected |= {(task, number) for _, number in sorted(own)[:3]}
+        expected |= {(task, number) for _, number in sorted(scores)[:3]}
     for component in ("mlp", "attention"):
-        assert set(found.filter(component=component).select("task", "number").iter_rows()) == expected
-    assert found.equals(every.join(found.select("id"), on="id", how="semi"))
+        assert set(best.filter(component=component).select("task", "number").iter_rows()) == expected
+    assert best.equals(every.join(best.select("id"), on="id", how="semi"))
 
 
 def test_a_sample_is_drawn_by_a_hash_and_has_the_best(ranked: str, monkeypatch: pytest.MonkeyPatch):
@@ -108,5 +108,5 @@ def test_a_sample_is_drawn_by_a_hash_and_has_the_best(ranked: str, monkeypatch: 
     drawn = {number for number in range(40) if number * 2_654_435_761 // 65_536 % 4 == 0}
     assert {number % 4 for number in drawn} == {0, 1, 2, 3}, "of four arms each has some"
     assert sample.trials["number"].to_list() == sorted((scored & drawn) | set(best))
-    feasible = sorted((one.objective, one.number) for one in map(result, sorted(scored)) if one.number % 13)
+    feasible = sorted((trial.objective, trial.number) for trial in map(result, sorted(scored)) if trial.number % 13)
     assert best == [number for _, number in feasible[:3]]

@@ -203,16 +203,21 @@ def _texts(rule: Any) -> dict[str, str]:
 
 def described(url: str) -> dict[str, Any]:
     engine = create_engine(url)
-    found = inspect(engine)
+    inspector = inspect(engine)
 
     def of(table: str) -> dict[str, Any]:
-        columns = [{**column, "type": str(column["type"])} for column in found.get_columns(table)]
-        rules = [found.get_foreign_keys, found.get_unique_constraints, found.get_check_constraints, found.get_indexes]
+        columns = [{**column, "type": str(column["type"])} for column in inspector.get_columns(table)]
+        rules = [
+            inspector.get_foreign_keys,
+            inspector.get_unique_constraints,
+            inspector.get_check_constraints,
+            inspector.get_indexes,
+        ]
         # The condition of an index is an object that has no text but by str().
-        named = [sorted(str({**one, "dialect_options": _texts(one)}) for one in rule(table)) for rule in rules]
-        return {"columns": columns, "key": found.get_pk_constraint(table)["constrained_columns"], "rules": named}
+        named = [sorted(str({**entry, "dialect_options": _texts(entry)}) for entry in rule(table)) for rule in rules]
+        return {"columns": columns, "key": inspector.get_pk_constraint(table)["constrained_columns"], "rules": named}
 
-    tables = {table: of(table) for table in found.get_table_names()}
+    tables = {table: of(table) for table in inspector.get_table_names()}
     engine.dispose()
     return tables
 
@@ -280,8 +285,8 @@ def wait_for(url: str, setting: str, value: str) -> None:
 def test_sqlite_is_synchronous_and_checks_references(tmp_path: Path):
     names = ("synchronous", "foreign_keys", "journal_mode")
     with controlled_with_store(f"sqlite:///{tmp_path}/graft.db") as (store, _):
-        found = [executed(store, f"PRAGMA {name}") for name in names]
-    assert found == [2, 1, "wal"]
+        values = [executed(store, f"PRAGMA {name}") for name in names]
+    assert values == [2, 1, "wal"]
 
 
 @pytest.mark.parametrize(
@@ -328,9 +333,9 @@ def test_a_folder_that_cannot_be_written_is_explained():
         except Exception as error:
             print(type(error).__name__, error)
     """
-    with tempfile.TemporaryDirectory() as place:  # not pytest's own folder, which no other user can enter
-        os.chmod(place, 0o755)
-        folder = Path(place, "locked")
+    with tempfile.TemporaryDirectory() as parent:  # not pytest's own folder, which no other user can enter
+        os.chmod(parent, 0o755)
+        folder = Path(parent, "locked")
         folder.mkdir()
         with run(program, str(folder)) as process:
             answer, _ = process.communicate()

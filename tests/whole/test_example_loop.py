@@ -108,12 +108,12 @@ def test_a_command_reads_the_history_and_answers_an_edit() -> None:
     code = "import json, sys; h = json.load(sys.stdin); print(json.dumps({'why': 'x', 'set': {'a': h['outcomes']}}))"
     edit = ByCommand(command=[sys.executable, "-c", code])(history_of(start_recipe()))
     assert edit == Edit(why="x", set={"a": []})
-    for code, told in (
+    for code, words in (
         ("print('hm')", "must answer {why, kind, set, files} as JSON"),
         ("print('{\"what\": 1}')", "must answer {why, kind, set, files} as JSON"),
         ("raise SystemExit('no key')", "ended with status 1: no key"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=words):
             ByCommand(command=[sys.executable, "-c", code])({})
 
 
@@ -129,8 +129,8 @@ def test_edits_that_do_nothing_are_other_draws_of_the_same_model(tmp_path: Path,
     known = known_edit(start, 0.0031)
     assert start.apply(known).set[RATE] == 0.0031
     loop = Loop(tmp_path / "loop.db", Plan(edits=7, seeds=3, difference=1.0), recipe=start, space=space, run=RUN)
-    found = loop.judge(edits)
-    assert not any(one.kept for one in found)
+    outcomes = loop.judge(edits)
+    assert not any(outcome.kept for outcome in outcomes)
     trials = graft.open(tmp_path / "loop.db")["loop-0"].trials()
     assert trials["objective"].n_unique() > 3  # numbers differ from arm to arm
 
@@ -140,8 +140,8 @@ def made_gains(effect: float) -> pl.DataFrame:
     random = Random(1)
     arms = [KEPT, *(f"edit{index}" for index in range(measure.EDITS))]
     values: Mapping[str, list[float]] = {arm: [random.gauss(0, 2**-0.5) for _ in range(340)] for arm in arms}
-    own = pl.DataFrame(values).with_columns(pl.col(arms[-1]) - effect)
-    return own.with_columns(seed=pl.int_range(340) % 17, round=pl.int_range(340) // 17)
+    frame = pl.DataFrame(values).with_columns(pl.col(arms[-1]) - effect)
+    return frame.with_columns(seed=pl.int_range(340) % 17, round=pl.int_range(340) // 17)
 
 
 @pytest.mark.long

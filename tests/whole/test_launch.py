@@ -58,8 +58,8 @@ def test_a_taken_name_with_another_space_is_refused(here: Run, tmp_path: Path):
     here("launch", SPACE, "--trials", "2", "--workers", "1")
     before = contents(tmp_path / "graft.db")
     [line] = here("launch", SPACE, "--trials", "2", "--seed", "3", status=2)
-    told = "study 'tiny' exists with another space (search.seed: nothing -> 3); give this one another name with --study"
-    assert line == f"error: {told}, or resume the old one with `search resume tiny`"
+    text = "study 'tiny' exists with another space (search.seed: nothing -> 3); give this one another name with --study"
+    assert line == f"error: {text}, or resume the old one with `search resume tiny`"
     assert contents(tmp_path / "graft.db") == before
 
 
@@ -85,8 +85,8 @@ def test_a_second_interruption_leaves_at_once(tmp_path: Path):
         wait_until(lambda: counts(url).get("running", 0) > 0)
         assert process.stderr
         process.send_signal(signal.SIGINT)
-        told = iter(process.stderr.readline, "")
-        assert any("press Ctrl-C again to leave at once" in line for line in told)
+        lines = iter(process.stderr.readline, "")
+        assert any("press Ctrl-C again to leave at once" in line for line in lines)
         process.send_signal(signal.SIGINT)
         assert ended(process, 130)[-1].startswith("left at once; ")
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_launched_is_told_in_one_line(
     *_, line = lines = here("launch", *arguments, status=2)
     assert line.startswith("error: ")
     assert words in line
-    assert [one for one in lines if not one.endswith("new, 48 trials")] == [line]
+    assert [text for text in lines if not text.endswith("new, 48 trials")] == [line]
     assert (tmp_path / "file").read_text() == "not a database\n"
 
 
@@ -181,8 +181,8 @@ def test_a_missing_ray_is_told_in_one_line(tmp_path: Path):
 )
 def test_a_dry_run_tells_packs_time_and_size_and_touches_nothing(here: Run, tmp_path: Path, space: str, trials: str):
     words = [line.split(maxsplit=1) for line in here("launch", space, "--dry-run")]
-    told = {word: text for word, text in words}  # noqa: C416
-    assert [*told] == ["study", "trials", "packs", "steps", "database", "width", "step", "evaluation", "rate", "time"]
-    assert told["trials"].startswith(trials)
-    assert "structure" in told["packs"]
+    fields = {word: text for word, text in words}  # noqa: C416
+    assert [*fields] == ["study", "trials", "packs", "steps", "database", "width", "step", "evaluation", "rate", "time"]
+    assert fields["trials"].startswith(trials)
+    assert "structure" in fields["packs"]
     assert not list(tmp_path.iterdir())

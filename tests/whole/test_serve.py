@@ -110,7 +110,9 @@ def test_killed_a_service_goes_on_where_it_was(tmp_path: Path, launched: Numbers
 
 def worker_processes(service: int) -> list[psutil.Process]:
     """Those that train for a service."""
-    return [one for one in psutil.Process(service).children() if "workers.pool.processes" in " ".join(one.cmdline())]
+    return [
+        child for child in psutil.Process(service).children() if "workers.pool.processes" in " ".join(child.cmdline())
+    ]
 
 
 @pytest.mark.sampled(0, 1)
@@ -118,15 +120,15 @@ def worker_processes(service: int) -> list[psutil.Process]:
 def test_studies_on_several_devices_lose_a_process_and_nothing_else(tmp_path: Path, url: str, launched: Numbers):
     """A worker process for each device: the lanes of one that is killed go to others, and no number changes."""
     submit_both(tmp_path, url)
-    place = ("serve", "--devices", "cpu,cpu", "--pack", "8", "--storage", url)
-    with running(tmp_path, *place, before=UNHURRIED) as process:
+    command = ("serve", "--devices", "cpu,cpu", "--pack", "8", "--storage", url)
+    with running(tmp_path, *command, before=UNHURRIED) as process:
         wait_until(lambda: sum(finished(url, name) for name in "ab") >= 4)
         workers = worker_processes(process.pid)
         workers[0].kill()
         wait_until(lambda: {entry.state for entry in queue(url).values()} == {"done"})
         process.terminate()
         assert process.wait(240) == 130
-        assert not any(one.is_running() for one in workers)
+        assert not any(worker.is_running() for worker in workers)
     assert numbers(url) == {key: value for key, value in launched.items() if key[0] != "c"}
     assert raw(url, "SELECT DISTINCT state FROM studies") == [("finished",)]
 
@@ -135,13 +137,13 @@ def test_studies_on_several_devices_lose_a_process_and_nothing_else(tmp_path: Pa
 def test_killed_a_service_of_processes_goes_on_and_leaves_none(tmp_path: Path, launched: Numbers):
     url = f"sqlite:///{tmp_path}/graft.db"
     submit_both(tmp_path, url)
-    place = ("serve", "--devices", "cpu,cpu", "--pack", "8", "--storage", url)
-    with running(tmp_path, *place) as process:
+    command = ("serve", "--devices", "cpu,cpu", "--pack", "8", "--storage", url)
+    with running(tmp_path, *command) as process:
         wait_until(lambda: sum(finished(url, name) for name in "ab") >= 4)
         workers = worker_processes(process.pid)
         kill(process)
-        wait_until(lambda: not any(one.is_running() for one in workers))
-    search(tmp_path, *place, "--until-empty")
+        wait_until(lambda: not any(worker.is_running() for worker in workers))
+    search(tmp_path, *command, "--until-empty")
     assert numbers(url) == {key: value for key, value in launched.items() if key[0] != "c"}
 
 
@@ -260,8 +262,8 @@ def test_a_study_that_begins_while_the_server_is_away_waits(tmp_path: Path, monk
 
     monkeypatch.setattr("graft.serving.running.find_study", find_study_later)
     submit(url, read_space(SPACE, {"search.trials": "2", "search.group": "2"}), study="a")
-    place = Placement(executor="inline", device="cpu", workers=1, width=2)
-    with Service(url, placement=place, checkpoints=Checkpoints(url="none", seconds=60), say=said.append) as service:
+    placement = Placement(executor="inline", device="cpu", workers=1, width=2)
+    with Service(url, placement=placement, checkpoints=Checkpoints(url="none", seconds=60), say=said.append) as service:
         service.run(until_empty=True)
     assert said[1] == "a: waits, as the database does not answer: the server is starting up"
     assert (refused, queue(url)["a"].state) == (["a"], "done")
@@ -277,9 +279,9 @@ def test_a_file_that_is_deleted_as_a_study_begins_is_saved(tmp_path: Path, monke
 
     monkeypatch.setattr("graft.serving.running.find_study", delete_and_find)
     submit(url, read_space(SPACE, {}), study="a")
-    place = Placement(executor="inline", device="cpu", workers=1, width=2)
+    placement = Placement(executor="inline", device="cpu", workers=1, width=2)
     with (
-        Service(url, placement=place, checkpoints=Checkpoints(url="none", seconds=60)) as service,
+        Service(url, placement=placement, checkpoints=Checkpoints(url="none", seconds=60)) as service,
         pytest.raises(StorageError, match=r"was deleted under this run, which stops; all that it held is in .*rescue"),
     ):
         service.run()
@@ -311,7 +313,7 @@ NAMES = ("first", "second")
 
 @pytest.mark.slow
 def test_studies_with_different_plug_ins_of_one_name_train_side_by_side(tmp_path: Path):
-    found: dict[str, Numbers] = {}
+    by_kind: dict[str, Numbers] = {}
     for kind, command in (("launched", ("launch", "--study")), ("served", ("submit", "--name"))):
         folder = tmp_path / kind
         shutil.copytree(ROOT / "tests" / "data" / "outside", folder)
@@ -322,9 +324,9 @@ def test_studies_with_different_plug_ins_of_one_name_train_side_by_side(tmp_path
             search(folder, command[0], "space.yaml", command[1], name, "--trials", "8")
         if kind == "served":
             search(folder, *SERVE, "--until-empty")
-        found[kind] = numbers(f"sqlite:///{folder}/graft.db")
-    assert found["served"] == found["launched"]
-    first, second = ({key[1:]: found["served"][key] for key in found["served"] if key[0] == name} for name in NAMES)
+        by_kind[kind] = numbers(f"sqlite:///{folder}/graft.db")
+    assert by_kind["served"] == by_kind["launched"]
+    first, second = ({key[1:]: by_kind["served"][key] for key in by_kind["served"] if key[0] == name} for name in NAMES)
     assert first.keys() == second.keys()
     assert first != second
 

@@ -42,13 +42,13 @@ MODELS = [
     MINIMAL,
     {**MINIMAL, "scorer": {"name": "cosformer"}},
     {**GPT, "scorer": {"name": "tanh"}, "activation": {"name": "tanh"}},
-    *({**GPT, field: one} for family, field in ((Scorer, "scorer"), (Activation, "activation"), (Position, "position"))
-      for one in plugins.examples(family)),
+    *({**GPT, field: part} for family, field in ((Scorer, "scorer"), (Activation, "activation"), (Position, "position"))
+      for part in plugins.examples(family)),
 ]  # fmt: skip
 
 
 def name_of(model: dict[str, Any]) -> str:
-    return " ".join([model["name"], *(one["name"] for one in model.values() if isinstance(one, dict))])
+    return " ".join([model["name"], *(part["name"] for part in model.values() if isinstance(part, dict))])
 
 
 def taken_out(model: Model) -> tuple[str, Any]:
@@ -68,13 +68,13 @@ def taken_out(model: Model) -> tuple[str, Any]:
 @pytest.mark.parametrize("model", MODELS, ids=name_of)
 def test_what_is_taken_out_of_graft_computes_the_same_bits(model: dict[str, Any]) -> None:
     recipe = Recipe.of({**config(dtype="float32"), "model": model})
-    own = recipe.model.evaluations()[""]
-    text, other = taken_out(own)
+    evaluation = recipe.model.evaluations()[""]
+    text, other = taken_out(evaluation)
     layout = layout_of(recipe)
     start = layout.split(layout.initial(torch.tensor([3]))[0].float())
     named = {name: 4 * tensor if tensor.ndim > 1 else tensor for name, tensor in start.items()}  # so that forms differ
     batch = {"inputs": torch.randint(0, 9, (3, 7), generator=torch.Generator().manual_seed(0))}
-    expected = own.outputs(named, batch, {})
+    expected = evaluation.outputs(named, batch, {})
     assert float(expected.std()) > 1e-3
     assert torch.equal(other.outputs(named, batch, {}), expected)
     assert not [line for line in text.splitlines() if line.startswith(("import graft", "from graft", "from workers",
@@ -122,12 +122,12 @@ def test_a_name_that_something_inside_binds_is_the_module_s_outside(tmp_path: Pa
 def test_a_plug_in_that_does_not_run_by_itself_is_refused_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "bent.py").write_text(BENT % ("if True:\n    TWO = 2.0", "(TWO * logits).exp()"))
     with using(plugins_asked_for([str(tmp_path / "bent.py")])):
-        one = trial(0, {**config(dtype="float32"), "model": {**GPT, "scorer": {"name": "bent"}}})
-        layout = layout_of(Recipe.of(one.config))
+        bent_trial = trial(0, {**config(dtype="float32"), "model": {**GPT, "scorer": {"name": "bent"}}})
+        layout = layout_of(Recipe.of(bent_trial.config))
         start = layout.split(layout.initial(torch.tensor([3]))[0].float())
         learned = {name: tensor.numpy() for name, tensor in start.items()}
         with pytest.raises(StudyError, match=r"does not run by itself: NameError: name 'TWO' is not defined; what"):
-            exporting._write(tmp_path, trained_model(one, learned), learned)  # pyright: ignore[reportPrivateUsage]
+            exporting._write(tmp_path, trained_model(bent_trial, learned), learned)  # pyright: ignore[reportPrivateUsage]
 
 
 def test_the_card_names_the_folder_that_is_worked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,16 +227,16 @@ def test_a_fresh_process_computes_the_logits_of_the_trained_model(
         command, cwd=tmp_path, env={**environment, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = torch.load(tmp_path / "found.pt")
+    outputs = torch.load(tmp_path / "found.pt")
     with torch.no_grad():
         expected = model(inputs)
-    assert torch.equal(found["logits"][..., ids], expected)
+    assert torch.equal(outputs["logits"][..., ids], expected)
     dropped = sorted({*range(known.encoder.size)} - {*known.kept})
-    assert (found["logits"][..., dropped] == -1e4).all()
+    assert (outputs["logits"][..., dropped] == -1e4).all()
     losses = -expected[:, :-1].log_softmax(-1).gather(-1, inputs[:, 1:, None])
-    assert float(found["loss"]) == pytest.approx(float(losses.mean()), rel=1e-4)
+    assert float(outputs["loss"]) == pytest.approx(float(losses.mean()), rel=1e-4)
     text = "a dog was in the garden"
-    assert found["ids"] == [*known.encoder.encode(text)]
+    assert outputs["ids"] == [*known.encoder.encode(text)]
     assert (
         "search export tiny 1 --to huggingface --variant 'ema' -o model" in (tmp_path / "model/README.md").read_text()
     )
@@ -370,8 +370,8 @@ def test_the_harness_scores_a_trial_on_a_task_of_a_folder(
         given, asked = text.encode(start), text.encode(end)
         ids = torch.tensor([[*given, *asked]])
         with torch.no_grad():
-            found = model(ids[:, :-1]).log_softmax(-1)[0, len(given) - 1 :]
-        return float(found.gather(-1, torch.tensor(asked)[:, None]).sum())
+            log_probabilities = model(ids[:, :-1]).log_softmax(-1)[0, len(given) - 1 :]
+        return float(log_probabilities.gather(-1, torch.tensor(asked)[:, None]).sum())
 
     right = [(score(a, c) > score(a, b)) == bool(n % 2) for n, (a, b, c) in enumerate(texts)]
     share = sum(right) / len(right)

@@ -31,8 +31,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
-    with written(f"sqlite:///{tmp_path_factory.mktemp('exchange')}/graft.db") as found:
-        yield found
+    with written(f"sqlite:///{tmp_path_factory.mktemp('exchange')}/graft.db") as studies:
+        yield studies
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_an_experiment_of_mlflow_has_the_metrics(database: Written, search: Run,
         expected = metrics_of(database, row)
         for tag in {tag for tag, _ in expected}:
             history = client.get_metric_history(run.info.run_id, tag.replace("=", ":"))
-            assert {(tag, one.step): one.value for one in history} == {
+            assert {(tag, point.step): point.value for point in history} == {
                 at: value for at, value in expected.items() if at[0] == tag
             }
         params = json.loads(row["params"])
@@ -200,46 +200,46 @@ def scraped(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     families = list(parser.text_string_to_metric_families(text))
     assert all(family.documentation and family.type == "gauge" for family in families)
     samples = [sample for family in families for sample in family.samples]
-    found = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
-    assert len(found) == len(samples)
-    return found
+    numbers = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
+    assert len(numbers) == len(samples)
+    return numbers
 
 
 def test_prometheus_reads_where_studies_stand(database: Written, search: Run) -> None:
     status, out, _ = search("status", "--format", "prometheus")
     assert status == 0
-    found = scraped(out)
+    numbers = scraped(out)
     states: tuple[State, ...] = ("queued", "running", "finished", "pruned", "diverged", "failed")
     for name in ("one", "two"):
         with open_reader(database.url) as reader:
             counts = reader.study(name).counts()
         for state in states:
             labels = (("state", state), ("study", name))
-            assert found["graft_trials", labels] == counts.get(state, 0)
-        assert found["graft_trials_planned", (("study", name),)] == 60
+            assert numbers["graft_trials", labels] == counts.get(state, 0)
+        assert numbers["graft_trials_planned", (("study", name),)] == 60
         state_now = graft.open(database.url)[name].status().state
-        assert found["graft_study_state", (("state", state_now), ("study", name))] == 1
-        assert sum(value for (metric, labels), value in found.items()
+        assert numbers["graft_study_state", (("state", state_now), ("study", name))] == 1
+        assert sum(value for (metric, labels), value in numbers.items()
                    if metric == "graft_study_state" and ("study", name) in labels) == 1  # fmt: skip
     assert (
-        found["graft_best_objective", (("direction", "minimize"), ("objective", "tvd/raw"), ("study", "one"))]
+        numbers["graft_best_objective", (("direction", "minimize"), ("objective", "tvd/raw"), ("study", "one"))]
         == (best(database, 1)[0]["objective"])
     )
 
 
 def test_prometheus_reads_both_databases(url: str) -> None:
     with written(url):
-        found = scraped(prometheus(url))
-    assert found["graft_trials", (("state", "diverged"), ("study", "two"))] == 1
+        numbers = scraped(prometheus(url))
+    assert numbers["graft_trials", (("state", "diverged"), ("study", "two"))] == 1
 
 
 def test_of_one_study_there_is_that_one_alone(database: Written, search: Run) -> None:
     _, out, _ = search("status", "two", "--format", "prometheus")
-    found, expected = scraped(out), scraped(prometheus(database.url, "two"))
-    assert {dict(labels)["study"] for _, labels in found} == {"two"}
+    actual, expected = scraped(out), scraped(prometheus(database.url, "two"))
+    assert {dict(labels)["study"] for _, labels in actual} == {"two"}
     rates = {key for key in expected if key[0] in ("graft_steps_per_second", "graft_trials_per_minute")}
-    assert found.keys() == expected.keys()
-    assert {key: found[key] for key in found.keys() - rates} == {key: expected[key] for key in found.keys() - rates}
+    assert actual.keys() == expected.keys()
+    assert {key: actual[key] for key in actual.keys() - rates} == {key: expected[key] for key in actual.keys() - rates}
 
 
 @given(text=st.text())

@@ -65,7 +65,9 @@ def test_a_script_computes_the_metrics_of_the_trial(name: str, bare: Bare, tmp_p
     outcome = bare.run(tmp_path / "trial.py")
     assert outcome.status == 0, "\n".join(outcome.lines[-5:]) or outcome.status
     difference = float(outcome.agreed.rpartition(" ")[2])
-    exact = restored.trial.config["training"]["dtype"] == "float64" and not any(one in name for one in ILL_CONDITIONED)
+    exact = restored.trial.config["training"]["dtype"] == "float64" and not any(
+        part in name for part in ILL_CONDITIONED
+    )
     assert difference <= (LOOSE if exact else 1e-5)
     compare_with_pieces(restored, outcome, paths, LOOSE if exact else 1e-5)
 
@@ -79,9 +81,9 @@ def compare_with_pieces(restored: RestoredTrial, outcome: Outcome, paths: list[P
     stage = {"seed": restored.trial.seed, "until": restored.steps, "config": config}
     with pytest.MonkeyPatch.context() as patched, flush_subnormals():
         patched.setattr(recorded, "DATA", read_data(str(paths[0])) if len(paths) > 1 else {})
-        found, divergence = running.train([stage], restored.trial.seed, {step for step, *_ in restored.metrics})
+        metrics, divergence = running.train([stage], restored.trial.seed, {step for step, *_ in restored.metrics})
     assert divergence == restored.row["error"]
-    expected = {running_name(key): value for key, value in found.items() if math.isfinite(value)}
+    expected = {running_name(key): value for key, value in metrics.items() if math.isfinite(value)}
     rows = [line.split("\t") for line in outcome.lines[1:] if line.count("\t") == 3]
     printed = {name: float(here) for _, here, _, name in rows if here not in ("None", "nan", "inf")}
     assert printed == pytest.approx(expected, rel=tolerance, abs=tolerance)
@@ -159,10 +161,10 @@ def imported_modules(text: str) -> set[str]:
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a small trial with dropout."""
-    one = trial(0, configuration(model={"name": "minimal", "width": 8, "key_width": 4, "value_width": 6,
-                                        "residual_dropout": 0.25}))  # fmt: skip
+    small_trial = trial(0, configuration(model={"name": "minimal", "width": 8, "key_width": 4, "value_width": 6,
+                                                "residual_dropout": 0.25}))  # fmt: skip
     path = tmp_path_factory.mktemp("script") / "trial.py"
-    assert write_script(train(one), "small", path) == [path]
+    assert write_script(train(small_trial), "small", path) == [path]
     return path
 
 
@@ -384,11 +386,11 @@ def test_what_a_script_cannot_hold_is_refused_in_a_line(tmp_path: Path) -> None:
         StudyError, match="trial 0 of own cannot stand alone: 'steep' from outside reads a file; `search r"
     ):
         check_alone(restored, "own")
-    one = trial(0, configuration(training={"autocast": "bfloat16", "dtype": "float32"}))
+    autocast_trial = trial(0, configuration(training={"autocast": "bfloat16", "dtype": "float32"}))
     with pytest.raises(
         StudyError, match=r"trial 0 of own cannot stand alone: a script knows no training.autocast; `sea"
     ):
-        check_alone(replace(restored, trial=one), "own")
+        check_alone(replace(restored, trial=autocast_trial), "own")
     with pytest.raises(StudyError, match=r"trial 0 of own \(finished\) has nothing that a script could check"):
         check_alone(replace(restored, metrics=[]), "own")
 

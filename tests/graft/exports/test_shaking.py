@@ -59,7 +59,7 @@ def test_what_native_code_and_kernels_do_stays_behind() -> None:
 
 def test_all_members_of_an_enumeration_go_with_it() -> None:
     _, module = cut([draw_in_split], [])
-    assert [one.value for one in module.Split] == [one.value for one in Split]
+    assert [member.value for member in module.Split] == [member.value for member in Split]
 
 
 def test_a_method_has_a_stand_in_or_is_left_out() -> None:
@@ -98,9 +98,9 @@ def test_a_module_itself_cannot_be_taken_out(tmp_path: Path) -> None:
 
 
 def test_one_name_for_two_imports_is_refused(tmp_path: Path) -> None:
-    own = ODD.replace("from workers.networks", "from math import pi as torch\nfrom workers.networks")
+    source = ODD.replace("from workers.networks", "from math import pi as torch\nfrom workers.networks")
     (tmp_path / "odd.py").write_text(
-        own.replace('getattr(scorers, "masked_softmax")(', "scorers.masked_softmax(torch * ")
+        source.replace('getattr(scorers, "masked_softmax")(', "scorers.masked_softmax(torch * ")
     )
     with using(plugins_asked_for([str(tmp_path / "odd.py")])):
         scorer = plugins.load(Scorer, "odd")

@@ -22,10 +22,10 @@ TASK = {"name": "max_retrieval", "largest": 64}
 
 def untrained(task: dict[str, object], model: dict[str, object]) -> TrainedModel:
     """Return a model as it starts, with its weights grown so that it attends to something."""
-    one = trial(0, {**config(), "task": task, "model": model})
-    layout = layout_of(Recipe.of(one.config))
+    new_trial = trial(0, {**config(), "task": task, "model": model})
+    layout = layout_of(Recipe.of(new_trial.config))
     start = layout.initial(torch.tensor([3]), 0)[0]
-    return TrainedModel(one, {name: 3 * tensor for name, tensor in layout.split(start).items()})
+    return TrainedModel(new_trial, {name: 3 * tensor for name, tensor in layout.split(start).items()})
 
 
 def made(queries: int) -> AttentionMaps:
@@ -37,20 +37,20 @@ def made(queries: int) -> AttentionMaps:
 
 
 def test_sets_are_sorted_by_their_first_number_and_the_largest_is_last() -> None:
-    found = made(queries=1)
-    shown = sort_sets(found)
+    maps = made(queries=1)
+    shown = sort_sets(maps)
     assert shown.shape == (3, 16)
     for row, length in enumerate((20, 18, 17)):
-        order = sorted(range(length), key=lambda at: found.inputs[row, at, 0])[-16:]
-        assert shown[row].tolist() == [found.layers[0][row, 0, 0, at] for at in order]
+        order = sorted(range(length), key=lambda at: maps.inputs[row, at, 0])[-16:]
+        assert shown[row].tolist() == [maps.layers[0][row, 0, 0, at] for at in order]
 
 
 def test_attention_is_that_of_the_scorer_and_the_set_that_a_condition_names() -> None:
     model = untrained(TASK, MODEL)
     maps = {name: model.attention(name, count=5) for name in ("", "items=64", "items=64 scorer=trained")}
-    assert [found.layers[0].shape for found in maps.values()] == [(5, 1, 1, 16), (5, 1, 1, 64), (5, 1, 1, 64)]
-    for found in maps.values():
-        assert np.allclose(found.layers[0].sum(-1), 1, atol=1e-5)
+    assert [attention.layers[0].shape for attention in maps.values()] == [(5, 1, 1, 16), (5, 1, 1, 64), (5, 1, 1, 64)]
+    for attention in maps.values():
+        assert np.allclose(attention.layers[0].sum(-1), 1, atol=1e-5)
     adapted, trained = (maps[name].layers[0] for name in ("items=64", "items=64 scorer=trained"))
     assert (maps["items=64"].inputs == maps["items=64 scorer=trained"].inputs).all()
     entropies = [-(weights * np.log(weights)).sum(-1) for weights in (adapted, trained)]

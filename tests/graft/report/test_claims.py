@@ -95,14 +95,14 @@ def test_without_effect_at_most_one_table_in_twenty_has_a_verdict(kind: str, arm
 def test_a_table_of_the_null_studies_is_that_of_compared_arms(kind: str) -> None:
     metric, draw = NULLS[kind]
     random = np.random.default_rng(11)
-    found = set[bool]()
+    outcomes = set[bool]()
     for arms, seeds in ((2, 3), (3, 4), (2, 6), (4, 8)):
         values = draw(random, arms, seeds)
         moved = [values + effect * (np.arange(arms) == 1)[:, None, None] for effect in (0.0, 0.5, 4.0)]
         verdicts = have_verdict(np.stack(moved), metric).tolist()
-        assert verdicts == [compares_as_verdict(one, metric) for one in moved]
-        found.update(verdicts)
-    assert len(found) == 2
+        assert verdicts == [compares_as_verdict(study, metric) for study in moved]
+        outcomes.update(verdicts)
+    assert len(outcomes) == 2
 
 
 def test_accuracies_that_differ_alike_are_no_certainty() -> None:
@@ -111,9 +111,9 @@ def test_accuracies_that_differ_alike_are_no_certainty() -> None:
     values = np.stack([base, base + 1 / 16])[:, :, None].repeat(len(CONDITIONS), axis=2)
     sentences, verdicts = claims(study_of(values, "accuracy"))
     assert (sentences, verdicts) == ([], [])
-    [told] = Arms(data=study_of(values, "accuracy")).findings()
-    assert "too few seeds for a verdict" in told
-    assert "each by the same, so that there is no interval" in told
+    [finding] = Arms(data=study_of(values, "accuracy")).findings()
+    assert "too few seeds for a verdict" in finding
+    assert "each by the same, so that there is no interval" in finding
 
 
 def test_no_interval_of_an_accuracy_leaves_its_range() -> None:

@@ -26,17 +26,17 @@ def write(path: Path, value: float, **about: Any) -> Path:
 def files(tmp_path: Path) -> list[Path]:
     """Two arms, one of three seeds and one of one, and a pretrained model under a scorer."""
     values = {("softmax", 0): 0.5, ("softmax", 1): 0.75, ("softmax", 2): 0.625, ("ssa", 0): 0.875}
-    found = [
+    paths = [
         write(tmp_path / f"{arm}{seed}.json", value, study="web", trial=4 * seed + len(arm), arm=arm, seed=seed)
         for (arm, seed), value in values.items()
     ]
-    return [*found, write(tmp_path / "llama.json", 0.125, pretrained="/models/llama", scorer={"name": "ssa"})]
+    return [*paths, write(tmp_path / "llama.json", 0.125, pretrained="/models/llama", scorer={"name": "ssa"})]
 
 
 def test_an_arm_has_the_standard_error_over_its_seeds_and_one_model_the_harness_own(files: list[Path]) -> None:
-    found = summarize_evaluations(read_evaluations(files)).rows()
+    rows = summarize_evaluations(read_evaluations(files)).rows()
     error = np.std([0.5, 0.75, 0.625], ddof=1) / 3**0.5
-    assert found == [
+    assert rows == [
         ("softmax of web", "dogs", "acc", "none", 3, 0.625, pytest.approx(error)),
         ("ssa of web", "dogs", "acc", "none", 1, 0.875, 0.25),
         ("llama with ssa", "dogs", "acc", "none", 1, 0.125, 0.25),

@@ -71,7 +71,10 @@ def test_a_band_is_that_of_its_line_and_the_legend_names_it() -> None:
     [data] = chart["option"]["dataset"]
     assert data["source"] == [[1, 1, None, None], [2, 2, 1.5, 2.5], [3, 3, 2.5, 3.5]]
     assert data["dimensions"] == ["x", "y", "low", "high"]
-    assert [(one["name"], one["type"]) for one in chart["option"]["series"]] == [("BEMA", "custom"), ("BEMA", "line")]
+    assert [(series["name"], series["type"]) for series in chart["option"]["series"]] == [
+        ("BEMA", "custom"),
+        ("BEMA", "line"),
+    ]
 
 
 def test_a_band_of_other_points_and_with_a_gap_stands_alone() -> None:
@@ -94,8 +97,8 @@ def test_error_bars_and_upright_lines_are_intervals() -> None:
         [[1, 3, 2.5, 3.5], [2, 4, 3, 5]],
         [[7, 1, 0, 2], [8, 2, 1, 3]],
     ]
-    assert [one.get("renderItem") for one in chart["option"]["series"]] == ["bars", None, "bars", None]
-    assert {one["name"] for one in chart["option"]["series"]} == {"mean", "marks"}
+    assert [series.get("renderItem") for series in chart["option"]["series"]] == ["bars", None, "bars", None]
+    assert {series["name"] for series in chart["option"]["series"]} == {"mean", "marks"}
 
 
 @pytest.mark.parametrize(("where", "step"), [("pre", "start"), ("mid", "middle"), ("post", "end")])
@@ -195,8 +198,8 @@ def test_two_axes_in_one_place_and_words_of_the_figure_stay_a_picture() -> None:
     assert read_charts(figure) == []
     twin = Figure()
     axes = twin.subplots()
-    for one in (axes, axes.twinx()):
-        one.plot([1, 2], [1, 2])
+    for panel in (axes, axes.twinx()):
+        panel.plot([1, 2], [1, 2])
     assert read_charts(twin) == []
 
 
@@ -223,19 +226,19 @@ def write(path: Path, *pictures: Picture) -> str:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
+    with browser(tmp_path_factory.mktemp("chromium")) as chromium:
+        yield chromium
 
 
 def test_a_file_has_the_scripts_once_and_only_for_figures_that_need_them(tmp_path: Path) -> None:
     assert "<script" not in write(tmp_path / "map.html", picture(1, is_map=True))
-    one, two = (write(tmp_path / "page.html", *map(picture, range(1, count))) for count in (2, 3))
-    assert [text.count('id="drawing"') for text in (one, two)] == [1, 1]
-    assert len(two) - len(one) < 60_000
-    assert len(one) < 400_000
-    policy = re.search(r'content="(default-src[^"]*)"', one)
+    single, double = (write(tmp_path / "page.html", *map(picture, range(1, count))) for count in (2, 3))
+    assert [text.count('id="drawing"') for text in (single, double)] == [1, 1]
+    assert len(double) - len(single) < 60_000
+    assert len(single) < 400_000
+    policy = re.search(r'content="(default-src[^"]*)"', single)
     assert policy
-    script = re.search(r"<script>(.*?)</script>", one, re.DOTALL)
+    script = re.search(r"<script>(.*?)</script>", single, re.DOTALL)
     assert script
     digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
     assert policy[1].startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-")
@@ -271,8 +274,8 @@ def test_a_figure_is_zoomed_read_off_and_exported_in_a_file(
     page.run("document.querySelector('figure .canvas').focus()")
     for _ in range(3):
         press(page, "ArrowRight", 39)
-    told = page.run("document.querySelector('.readout').textContent")
-    assert told == "raw, step: 3, loss: 0.333333, low: 0.166667, high: 0.666667"
+    readout = page.run("document.querySelector('.readout').textContent")
+    assert readout == "raw, step: 3, loss: 0.333333, low: 0.166667, high: 0.666667"
     press(page, "+", 187)
     zoomed = page.run(f"(({{start, end}}) => [start, end])({CHART}.chart.getOption().dataZoom[0])")
     assert zoomed == pytest.approx([25, 75])

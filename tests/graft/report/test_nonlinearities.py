@@ -62,14 +62,14 @@ def test_every_database_gives_the_rows_of_its_study_by_task_component_and_number
     write(url, "before", ROWS[:1])
     write(url)
     with open_reader(url) as reader:
-        found = reader.study("study").architectures.read()
+        rows = reader.study("study").architectures.read()
         assert reader.study("before").architectures.read().height == 1
-    assert found.schema == ARCHITECTURES
+    assert rows.schema == ARCHITECTURES
     by_key = sorted(ROWS, key=lambda row: (row[1], row[2], row[0]))
-    assert found.select("number", "task", "component", "knots").rows() == by_key
-    assert found["objective"].to_list() == [OBJECTIVES[row[0]] for row in by_key]
-    assert found.select("low", "high").unique().rows() == [(-20.0, 20.0)]
-    assert found["id"].n_unique() == len(ROWS)
+    assert rows.select("number", "task", "component", "knots").rows() == by_key
+    assert rows["objective"].to_list() == [OBJECTIVES[row[0]] for row in by_key]
+    assert rows.select("low", "high").unique().rows() == [(-20.0, 20.0)]
+    assert rows["id"].n_unique() == len(ROWS)
 
 
 def test_a_study_without_any_gives_an_empty_frame_of_the_same_type(url: str) -> None:
@@ -106,24 +106,24 @@ def test_a_spline_moves_between_the_knots_where_it_leaves_its_end_values(
 
 
 def test_variation_and_slope_are_those_of_its_straight_pieces() -> None:
-    one = spline([0.0, 2.0, -1.0, -1.0], -1.0, 5.0)
-    assert one.variation == 5
-    assert one.slope == 1.5
-    assert one.positions == [-1, 1, 3, 5]
+    curve = spline([0.0, 2.0, -1.0, -1.0], -1.0, 5.0)
+    assert curve.variation == 5
+    assert curve.slope == 1.5
+    assert curve.positions == [-1, 1, 3, 5]
 
 
 def test_the_distance_to_gelu_is_zero_for_gelu_and_grows_by_what_is_added() -> None:
     exact = [x * NormalDist().cdf(x) for x in np.linspace(-5, 5, 2001)]
     assert spline(exact, -5.0, 5.0).distance < 1e-5
-    bent = [value + 0.25 * (abs(x) < 2) for x, value in zip(np.linspace(-5, 5, 2001), exact, strict=True)]
-    assert spline(bent, -5.0, 5.0).distance == pytest.approx(0.25, abs=1e-5)
+    heights = [value + 0.25 * (abs(x) < 2) for x, value in zip(np.linspace(-5, 5, 2001), exact, strict=True)]
+    assert spline(heights, -5.0, 5.0).distance == pytest.approx(0.25, abs=1e-5)
     assert spline([0.0, 0.0], 0.0, 3.0).distance == pytest.approx(3 * NormalDist().cdf(3))
 
 
 def test_the_table_has_the_numbers_of_each_spline() -> None:
-    one = learned([0.125])
-    [row] = table(one).rows
-    named = dict(zip(table(one).header, row, strict=True))
+    splines = learned([0.125])
+    [row] = table(splines).rows
+    named = dict(zip(table(splines).header, row, strict=True))
     assert (named["Task"], named["Component"], named["Trial"], named["tvd/bema"]) == ("add", "mlp", "0", "0.125")
     assert (named["Knots"], named["Range"], named["Moves on"]) == ("5", "0 to 4", "1 to 3")
     assert (named["Total variation"], named["Largest slope"]) == ("2", "1")
@@ -148,9 +148,9 @@ def lines(axes: Axes) -> list[tuple[float, float, bool]]:
 @pytest.mark.parametrize(("direction", "best"), [("minimize", 2), ("maximize", 0)])
 def test_the_best_trial_of_a_panel_is_thick_and_gelu_is_dashed(direction: str, best: int) -> None:
     [axes] = panels(learned([0.75, 0.5, 0.25, None], direction)).values()
-    found = {height - 1: width for height, width, dashed in lines(axes) if not dashed}
-    assert set(found) == {0, 1, 2, 3}
-    assert {number for number, width in found.items() if width > 1.5} == {best}
+    widths = {height - 1: width for height, width, dashed in lines(axes) if not dashed}
+    assert set(widths) == {0, 1, 2, 3}
+    assert {number for number, width in widths.items() if width > 1.5} == {best}
     assert sum(dashed for _, _, dashed in lines(axes)) == 1
 
 
@@ -172,16 +172,16 @@ def test_a_panel_shows_where_its_curves_move_and_all_of_their_heights() -> None:
 
 def test_at_most_so_many_lines_share_a_panel_and_these_are_the_best() -> None:
     many = learned([float(number) for number in range(MOST + 10)], "maximize")
-    assert sorted(one.number for one in list_drawn(many)) == list(range(10, MOST + 10))
+    assert sorted(curve.number for curve in list_drawn(many)) == list(range(10, MOST + 10))
     [axes] = panels(many).values()
     assert len(lines(axes)) == MOST + 1
 
 
 def test_each_task_has_a_panel_and_components_are_named_where_there_are_two(database: Path) -> None:
     with open_reader(f"sqlite:///{database}") as reader:
-        row, found = reader.study("study").row, reader.study("study").architectures.read()
-    assert list(panels(Learned.of(row, found))) == ["add, mlp", "copying, attention", "copying, mlp"]
-    assert list(panels(Learned.of(row, found.filter(component="mlp")))) == ["add", "copying"]
+        row, architectures = reader.study("study").row, reader.study("study").architectures.read()
+    assert list(panels(Learned.of(row, architectures))) == ["add, mlp", "copying, attention", "copying, mlp"]
+    assert list(panels(Learned.of(row, architectures.filter(component="mlp")))) == ["add", "copying"]
 
 
 def test_a_constant_spline_is_drawn() -> None:
@@ -218,15 +218,15 @@ def test_pictures_can_be_read_and_have_both_inks(search: Search, tmp_path: Path)
 def test_files_for_programs_have_a_row_for_each_knot(search: Search, tmp_path: Path) -> None:
     for ending in ("csv", "parquet", "json"):
         search("study", "-o", f"learned.{ending}")
-    found = pl.read_parquet(tmp_path / "learned.parquet")
-    assert_frame_equal(pl.read_csv(tmp_path / "learned.csv"), found)
-    assert json.loads((tmp_path / "learned.json").read_text()) == found.to_dicts()
-    assert found.columns == ["number", "task", "component", "x", "y"]
-    assert found.height == 121 * len(ROWS)
+    points = pl.read_parquet(tmp_path / "learned.parquet")
+    assert_frame_equal(pl.read_csv(tmp_path / "learned.csv"), points)
+    assert json.loads((tmp_path / "learned.json").read_text()) == points.to_dicts()
+    assert points.columns == ["number", "task", "component", "x", "y"]
+    assert points.height == 121 * len(ROWS)
     for number, task, component, knots in ROWS:
-        own = found.filter(number=number, task=task, component=component)
-        assert own["y"].to_list() == knots
-        assert own["x"].to_numpy() == pytest.approx(PLACES)
+        curve = points.filter(number=number, task=task, component=component)
+        assert curve["y"].to_list() == knots
+        assert curve["x"].to_numpy() == pytest.approx(PLACES)
 
 
 @pytest.mark.parametrize(
@@ -243,10 +243,10 @@ def test_filters_leave_what_they_name(
     search: Search, tmp_path: Path, arguments: tuple[str, ...], numbers: set[int]
 ) -> None:
     search("study", "-o", "learned.csv", *arguments)
-    found = pl.read_csv(tmp_path / "learned.csv")
-    assert set(found["number"]) == numbers
+    points = pl.read_csv(tmp_path / "learned.csv")
+    assert set(points["number"]) == numbers
     if "attention" in arguments:
-        assert set(found["component"]) == {"attention"}
+        assert set(points["component"]) == {"attention"}
 
 
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
@@ -271,10 +271,10 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_be_is_one_line(search: Search, tmp_path: Path, case: str) -> None:
     arguments, words = BAD[case]
-    told = search(*arguments, status=2)
-    assert told.startswith("error: ")
-    assert told.count("\n") == 1
-    assert words in told
+    message = search(*arguments, status=2)
+    assert message.startswith("error: ")
+    assert message.count("\n") == 1
+    assert words in message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -292,8 +292,8 @@ def test_a_page_is_inert_and_has_the_figure_and_the_table(tmp_path: Path) -> Non
 
 def with_version(search: Search, folder: Path, name: str, trial: int) -> tuple[pl.DataFrame, float]:
     """Rows of the trial's MLP with a version beside them, and its largest error as it is told."""
-    told = search("study", "-o", "v.csv", "--force", "--trial", trial, "--component", "mlp", "--with", name)
-    [(label, error, number)] = re.findall(r"note: (.*): off by at most (\S+) \(trial (\d+), ", told)
+    message = search("study", "-o", "v.csv", "--force", "--trial", trial, "--component", "mlp", "--with", name)
+    [(label, error, number)] = re.findall(r"note: (.*): off by at most (\S+) \(trial (\d+), ", message)
     assert label.startswith(name)
     assert int(number) == trial
     return pl.read_csv(folder / "v.csv"), float(error.replace("−", "-"))
@@ -301,14 +301,15 @@ def with_version(search: Search, folder: Path, name: str, trial: int) -> tuple[p
 
 def test_the_symmetrised_version_is_the_mean_with_the_image_most_like_it(search: Search, tmp_path: Path) -> None:
     rows, error = with_version(search, tmp_path, "symmetrised", 0)
-    own, found = rows["y"].to_numpy(), rows["symmetrised"].to_numpy()
+    heights, version = rows["y"].to_numpy(), rows["symmetrised"].to_numpy()
     moved: list[tuple[float, np.ndarray[Any, Any]]] = []
-    for image, shift in itertools.product((own[::-1], -own, -own[::-1]), range(-120, 121)):
-        shifted = np.array([image[place - shift] if 0 <= place - shift < 121 else 0.0 for place in range(121)])
-        moved.append((float(shifted @ own), (own + shifted) / 2))  # the ends are 0, so that a moved image has 0 there
+    for image, shift in itertools.product((heights[::-1], -heights, -heights[::-1]), range(-120, 121)):
+        shifted = np.array([image[index - shift] if 0 <= index - shift < 121 else 0.0 for index in range(121)])
+        # The ends are 0, so that a moved image has 0 there.
+        moved.append((float(shifted @ heights), (heights + shifted) / 2))
     _, best = max(moved, key=lambda pair: pair[0])
-    assert found == pytest.approx(best, abs=1e-12)
-    assert error == pytest.approx(np.abs(own - found).max(), rel=1e-2)
+    assert version == pytest.approx(best, abs=1e-12)
+    assert error == pytest.approx(np.abs(heights - version).max(), rel=1e-2)
     assert error > 0.01
 
 
@@ -318,17 +319,17 @@ def test_polynomials_are_numpys_over_the_range_where_the_spline_moves(
     search: Search, tmp_path: Path, name: str, trial: int
 ) -> None:
     rows, error = with_version(search, tmp_path, name, trial)
-    own = rows["y"].to_numpy()
-    [low, *_, high] = PLACES[np.abs(own) > 1e-3 * np.ptp(own)]
+    heights = rows["y"].to_numpy()
+    [low, *_, high] = PLACES[np.abs(heights) > 1e-3 * np.ptp(heights)]
     low, high = low - 1 / 3, high + 1 / 3
     unit = np.linspace(-1, 1, 121) if name == "polynomial" else np.polynomial.chebyshev.chebpts1(121)
     there = (low + high) / 2 + (high - low) / 2 * unit
     kind = Polynomial if name == "polynomial" else Chebyshev
-    fit = kind.fit(there, np.interp(there, PLACES, own), 18, domain=[low, high])
+    fit = kind.fit(there, np.interp(there, PLACES, heights), 18, domain=[low, high])
     oracle: Callable[[Any], Any] = lambda x: fit(np.clip(x, low, high))  # noqa: E731
     assert rows[name].to_numpy() == pytest.approx(oracle(PLACES), abs=1e-7)
     fine = np.linspace(-20, 20, 961)
-    largest = np.abs(oracle(fine) - np.interp(fine, PLACES, own)).max()
+    largest = np.abs(oracle(fine) - np.interp(fine, PLACES, heights)).max()
     assert error == pytest.approx(largest, rel=1e-2)
     assert 1e-3 < error < 1
 
@@ -336,8 +337,8 @@ def test_polynomials_are_numpys_over_the_range_where_the_spline_moves(
 def test_the_largest_error_is_that_of_the_worst_trial_and_all_stand_in_the_page(search: Search, tmp_path: Path) -> None:
     errors = {trial: with_version(search, tmp_path, "polynomial", trial)[1] for trial in (0, 1)}
     worst = max(errors, key=errors.__getitem__)
-    told = search("study", "-o", "v.html", "--trial", 0, "--trial", 1, "--with", "polynomial")
-    assert f"off by at most {errors[worst]} (trial {worst}, add, mlp)" in told
+    message = search("study", "-o", "v.html", "--trial", 0, "--trial", 1, "--with", "polynomial")
+    assert f"off by at most {errors[worst]} (trial {worst}, add, mlp)" in message
     text = Page((tmp_path / "v.html").read_text(encoding="utf-8")).text
     assert "polynomial of degree 18" in text
     assert all(f"{error:.3g}" in text for error in errors.values())
@@ -345,6 +346,6 @@ def test_the_largest_error_is_that_of_the_worst_trial_and_all_stand_in_the_page(
 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_spline_that_is_zero_everywhere_has_every_version(name: str) -> None:
-    found = form(name, [0.0] * 5, (-1.0, 1.0), (-1.0, 1.0))
-    assert found.at_knots == (0.0,) * 5
-    assert found.error == 0
+    version = form(name, [0.0] * 5, (-1.0, 1.0), (-1.0, 1.0))
+    assert version.at_knots == (0.0,) * 5
+    assert version.error == 0

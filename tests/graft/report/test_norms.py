@@ -23,22 +23,22 @@ TOKENS = {"name": "add_mod", "modulus": 7}
 
 def untrained(task: dict[str, object], model: dict[str, object]) -> TrainedModel:
     """Return a model as it starts."""
-    one = trial(0, {**config(), "task": task, "model": {"width": 6, **model}})
-    layout = layout_of(Recipe.of(one.config))
-    return TrainedModel(one, layout.split(layout.initial(torch.tensor([3]), 0)[0]))
+    new_trial = trial(0, {**config(), "task": task, "model": {"width": 6, **model}})
+    layout = layout_of(Recipe.of(new_trial.config))
+    return TrainedModel(new_trial, layout.split(layout.initial(torch.tensor([3]), 0)[0]))
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_norms_are_those_of_each_tokens_vector(tied: bool) -> None:
     model = untrained(TOKENS, {"name": "transformer", "tied": tied})
     matrices = {name: tensor.detach().double().numpy() for name, tensor in model.named_parameters()}
-    found = norms_of(model)
-    assert list(found) == ["embedding"] if tied else ["embedding", "unembedding"]
+    norms = norms_of(model)
+    assert list(norms) == ["embedding"] if tied else ["embedding", "unembedding"]
     for token in range(len(matrices["embedding"])):
-        assert found["embedding"][token] == pytest.approx(np.sqrt((matrices["embedding"][token] ** 2).sum()))
+        assert norms["embedding"][token] == pytest.approx(np.sqrt((matrices["embedding"][token] ** 2).sum()))
         if not tied:
-            own = matrices["unembedding"][:, token]
-            assert found["unembedding"][token] == pytest.approx(np.sqrt((own**2).sum()))
+            column = matrices["unembedding"][:, token]
+            assert norms["unembedding"][token] == pytest.approx(np.sqrt((column**2).sum()))
 
 
 def test_a_model_that_reads_no_tokens_is_refused_in_one_line() -> None:

@@ -29,13 +29,13 @@ KAPPAS, ETAS = (0.5, 1.0), (0.3, 0.9)
 def values(trials: int) -> dict[tuple[str, str], np.ndarray]:
     """(variant, condition) -> the last tvd of each trial."""
     generator = np.random.default_rng(0)
-    found = {("raw", ""): generator.uniform(0.2, 0.4, trials), ("raw", "length=9"): np.full(trials, 0.5)}
+    columns = {("raw", ""): generator.uniform(0.2, 0.4, trials), ("raw", "length=9"): np.full(trials, 0.5)}
     for kappa in KAPPAS:
-        found["ema", f"kappa={kappa:g}"] = generator.uniform(0.1, 0.4, trials)
-        found["ema", f"length=9 kappa={kappa:g}"] = np.full(trials, 0.9)
+        columns["ema", f"kappa={kappa:g}"] = generator.uniform(0.1, 0.4, trials)
+        columns["ema", f"length=9 kappa={kappa:g}"] = np.full(trials, 0.9)
         for eta in ETAS:
-            found["bema", f"kappa={kappa:g} eta={eta:g}"] = generator.uniform(0.05, 0.3, trials)
-    return found
+            columns["bema", f"kappa={kappa:g} eta={eta:g}"] = generator.uniform(0.05, 0.3, trials)
+    return columns
 
 
 def grid_study(trials: int, objective: str = "tvd/bema/kappa=0.5 eta=0.3") -> StudyData:
@@ -51,17 +51,17 @@ def grid_study(trials: int, objective: str = "tvd/bema/kappa=0.5 eta=0.3") -> St
 
 @pytest.mark.parametrize("trials", [3, 8])
 def test_each_pair_of_powers_is_compared_with_raw_on_the_last_validations(trials: int) -> None:
-    found = AveragingGrid(data=grid_study(trials)).powers
+    powers = AveragingGrid(data=grid_study(trials)).powers
     columns = values(trials)
     raw = columns["raw", ""]
-    assert found.select("kappa", "eta").rows() == [(k, e) for k in KAPPAS for e in (*ETAS, None)]
-    for row in found.iter_rows(named=True):  # whose intervals hold together
+    assert powers.select("kappa", "eta").rows() == [(k, e) for k in KAPPAS for e in (*ETAS, None)]
+    for row in powers.iter_rows(named=True):  # whose intervals hold together
         eta = "" if row["eta"] is None else f" eta={row['eta']:g}"
         column = columns["ema" if row["eta"] is None else "bema", f"kappa={row['kappa']:g}{eta}"]
         assert row["value"] == pytest.approx(column.mean())
         assert row["change"] == pytest.approx((column.mean() - raw.mean()) / raw.mean())
         error = (
-            scipy.stats.t.ppf(1 - 0.025 / found.height, trials - 1)
+            scipy.stats.t.ppf(1 - 0.025 / powers.height, trials - 1)
             * (column - raw).std(ddof=1)
             / trials**0.5
             / raw.mean()
@@ -70,11 +70,11 @@ def test_each_pair_of_powers_is_compared_with_raw_on_the_last_validations(trials
 
 
 def test_a_grid_is_one_picture_and_no_rows_of_tables() -> None:
-    found = grid_study(8)
-    assert found.statistics["condition"].unique().sort().to_list() == ["", "length=9"]
-    pictures = [block for block in document(found).blocks if getattr(block, "number", None) == 5]
+    data = grid_study(8)
+    assert data.statistics["condition"].unique().sort().to_list() == ["", "length=9"]
+    pictures = [block for block in document(data).blocks if getattr(block, "number", None) == 5]
     assert len(pictures) == 1
-    best = AveragingGrid(data=found).powers.sort("change").row(0, named=True)
+    best = AveragingGrid(data=data).powers.sort("change").row(0, named=True)
     assert f"The lowest is κ = {best['kappa']:g}" in pictures[0].caption
     assert pictures[0].svg.startswith("<svg")
 
@@ -82,9 +82,9 @@ def test_a_grid_is_one_picture_and_no_rows_of_tables() -> None:
 def test_a_study_without_a_grid_has_no_such_picture() -> None:
     rows = [trial_row(number, 0, "finished", 0.1) for number in range(3)]
     metrics = [(number, 10, "tvd", "raw", "", 0.1 * number) for number in range(3)]
-    found = study_data(study_row(objective="tvd/raw"), trials_frame(rows), metrics_frame(metrics))
-    assert AveragingGrid(data=found).powers.is_empty()
-    assert not [block for block in document(found).blocks if getattr(block, "number", None) == 5]
+    data = study_data(study_row(objective="tvd/raw"), trials_frame(rows), metrics_frame(metrics))
+    assert AveragingGrid(data=data).powers.is_empty()
+    assert not [block for block in document(data).blocks if getattr(block, "number", None) == 5]
 
 
 def test_conditions_are_told_from_powers() -> None:
@@ -108,14 +108,14 @@ def test_diagnostics_are_a_table_of_means_and_no_race() -> None:
         for name in ("tvd", "attention_entropy", "attention_entropy layer=0 head=1")
     ]
     frames = trials_frame(rows), metrics_frame(metrics)
-    found = study_data(study_row(objective="tvd/raw"), *frames)
-    assert found.statistics["name"].unique().to_list() == ["tvd"]
-    assert distribution(found.scores.all())["name"].unique().to_list() == ["tvd"]
-    assert Diagnostics(data=found).means.select("name", "variant", "trials", "value").rows() == [
+    data = study_data(study_row(objective="tvd/raw"), *frames)
+    assert data.statistics["name"].unique().to_list() == ["tvd"]
+    assert distribution(data.scores.all())["name"].unique().to_list() == ["tvd"]
+    assert Diagnostics(data=data).means.select("name", "variant", "trials", "value").rows() == [
         ("attention_entropy", "raw", 4, 21.5),
         ("attention_entropy layer=0 head=1", "raw", 4, 21.5),
     ]
-    tables = [block for block in document(found).blocks if isinstance(block, Table)]
+    tables = [block for block in document(data).blocks if isinstance(block, Table)]
     assert any(table.caption.startswith("Diagnostics of attention") for table in tables)
 
 
@@ -134,16 +134,16 @@ def test_weights_that_are_validated_both_ways_are_compared_trial_by_trial() -> N
         for number in range(6)
     ]
     study = study_row(objective="accuracy/raw", direction="maximize")
-    found = study_data(study, trials_frame(rows), metrics_frame(metrics))
-    comparison = TrainedScorer(data=found).comparison
+    data = study_data(study, trials_frame(rows), metrics_frame(metrics))
+    comparison = TrainedScorer(data=data).comparison
     assert comparison["condition"].to_list() == ["", "items=32"]
     for row in comparison.iter_rows(named=True):
-        own, trained = ways[row["condition"]], ways[f"{row['condition']} scorer=trained".strip()]
-        told = scipy.stats.ttest_rel(own, trained)
-        assert row["p"] == pytest.approx(told.pvalue)
-        assert (row["low"], row["high"]) == pytest.approx(tuple(told.confidence_interval(0.95)))
-        assert (row["trained"], row["value"], row["pairs"]) == pytest.approx((trained.mean(), own.mean(), 6))
-    tables = [block for block in document(found).blocks if isinstance(block, Table)]
+        plain, trained = ways[row["condition"]], ways[f"{row['condition']} scorer=trained".strip()]
+        ttest = scipy.stats.ttest_rel(plain, trained)
+        assert row["p"] == pytest.approx(ttest.pvalue)
+        assert (row["low"], row["high"]) == pytest.approx(tuple(ttest.confidence_interval(0.95)))
+        assert (row["trained"], row["value"], row["pairs"]) == pytest.approx((trained.mean(), plain.mean(), 6))
+    tables = [block for block in document(data).blocks if isinstance(block, Table)]
     assert any(table.caption.startswith("The same weights") for table in tables)
 
 
@@ -160,13 +160,13 @@ def test_conditions_of_two_numbers_are_maps_of_each_scorer() -> None:
     for other in ("alone=1 other=2", "slope=1 reach=2", "slope=2 reach=1"):
         metrics += [(number, 20, "accuracy", "raw", other, 0.5) for number in range(4)]
     study = study_row(objective="accuracy/raw/length=10 sigma=1", direction="maximize")
-    found = study_data(study, trials_frame(rows), metrics_frame(metrics))
-    means = ConditionMaps(data=found).means
+    data = study_data(study, trials_frame(rows), metrics_frame(metrics))
+    means = ConditionMaps(data=data).means
     assert means["across"].unique().to_list() == ["length"], "one value of each number is no map, nor are two pairs"
     for row in means.iter_rows(named=True):
         numbers = [number for number in range(4) if scorers[number % 2] == row["panel"]]
         assert row["value"] == pytest.approx(np.mean(numbers) + row["x"] + 0.1 * row["y"])
     assert means.height == 2 * len(places)
-    [picture] = [block for block in document(found).blocks if getattr(block, "number", None) == 9]
+    [picture] = [block for block in document(data).blocks if getattr(block, "number", None) == 9]
     assert picture.caption.startswith("accuracy by length and sigma")
     assert "panel for each scorer" in picture.caption

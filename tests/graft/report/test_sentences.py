@@ -54,12 +54,12 @@ def search_without_effect(random: np.random.Generator, trials: int = 60) -> Stud
     level = np.exp(random.normal(size=trials))
     values = level[:, None] * np.exp(0.1 * random.normal(size=(trials, len(MEASURED))))
     rows = [
-        trial_row(number, 0, "finished", own[0], params={"rate": own[0]}) for number, own in enumerate(values.tolist())
+        trial_row(number, 0, "finished", row[0], params={"rate": row[0]}) for number, row in enumerate(values.tolist())
     ]
     metrics = [
         (number, 1, "mse", variant, condition, value)
-        for number, own in enumerate(values.tolist())
-        for (variant, condition), value in zip(MEASURED, own, strict=True)
+        for number, row in enumerate(values.tolist())
+        for (variant, condition), value in zip(MEASURED, row, strict=True)
     ]
     return study_data(study_row(objective="mse/raw"), trials_frame(rows), metrics_frame(metrics))
 
@@ -67,7 +67,7 @@ def search_without_effect(random: np.random.Generator, trials: int = 60) -> Stud
 def findings_of(data: StudyData) -> list[str]:
     """Return the sentences at the beginning of its report."""
     sections = [plugins.load(Section, name)(data=data) for name in plugins.names(Section)]
-    return [text for one in sections if one.fits and one.applies for text in one.findings()]
+    return [text for section in sections if section.fits and section.applies for text in section.findings()]
 
 
 def excludes_zero(text: str) -> bool:
@@ -81,9 +81,9 @@ def count_claims(studies: int) -> dict[str, int]:
     counts = dict.fromkeys(("best tenth", "grid", "scorer", "temperature"), 0)
     for seed in range(studies):
         data = search_without_effect(np.random.default_rng(seed))
-        told = " ".join(AveragedParameters(data=data).findings())
-        assert "(best 10 %)" in told
-        counts["best tenth"] += excludes_zero(told)
+        text = " ".join(AveragedParameters(data=data).findings())
+        assert "(best 10 %)" in text
+        counts["best tenth"] += excludes_zero(text)
         counts["grid"] += excludes_zero(AveragingGrid(data=data).caption)
         counts["scorer"] += bool((TrainedScorer(data=data).comparison["q"] < SURE).any())
         counts["temperature"] += bool((compare_temperatures(data.scores.of("mse"))["q"] < SURE).any())
@@ -141,9 +141,9 @@ def test_a_study_of_one_trial_has_no_interval_no_p_and_no_change() -> None:
     captions = [block.caption for block in blocks if isinstance(block, Picture)]
     assert not [text for text in captions if "±" in text]
     # What cannot be drawn is said after all that can.
-    places = [place for place, block in enumerate(blocks) if isinstance(block, Paragraph) and "Left out:" in block.text]
+    places = [index for index, block in enumerate(blocks) if isinstance(block, Paragraph) and "Left out:" in block.text]
     assert all(
-        place > max(place for place, block in enumerate(blocks) if isinstance(block, Picture)) for place in places
+        index > max(index for index, block in enumerate(blocks) if isinstance(block, Picture)) for index in places
     )
 
 

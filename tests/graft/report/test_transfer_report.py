@@ -91,8 +91,8 @@ def sure(values: dict[str, float], direction: str = "maximize") -> pl.DataFrame:
 
 def of_names(*names: str, direction: str = "maximize", pairs: int = 3) -> pl.DataFrame:
     rows = [
-        (source, target, pair, 0.4 + 0.01 * pair + 0.01 * (source != BASELINE) * (place - other) + 0.001 * (pair % 2))
-        for place, source in enumerate((BASELINE, *names))
+        (source, target, pair, 0.4 + 0.01 * pair + 0.01 * (source != BASELINE) * (index - other) + 0.001 * (pair % 2))
+        for index, source in enumerate((BASELINE, *names))
         for other, target in enumerate(names)
         for pair in range(pairs)
     ]
@@ -109,8 +109,8 @@ def test_the_command_offers_what_the_report_writes() -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("ending", OFFERED)
 def test_every_format_is_written_from_a_database(search: Search, tmp_path: Path, ending: str) -> None:
-    told = search("stage-two", "-o", f"matrix{ending}")
-    assert told == f"note: 1 pair was dropped: one side has no finite result.\nmatrix{ending}\n"
+    output = search("stage-two", "-o", f"matrix{ending}")
+    assert output == f"note: 1 pair was dropped: one side has no finite result.\nmatrix{ending}\n"
     assert (tmp_path / f"matrix{ending}").stat().st_size > 500
     assert "--force" in search("stage-two", "-o", f"matrix{ending}", status=2)
     search("stage-two", "-o", f"matrix{ending}", "--force")
@@ -141,15 +141,15 @@ def test_any_two_paths_make_a_matrix(search: Search, tmp_path: Path) -> None:
 def test_every_database_gives_the_same_results(url: str) -> None:
     write(url, "here", pairs=2)
     with open_reader(url) as reader:
-        found = results(reader.study("here").trials(columns=READ), "maximize")
-    assert found.height == 2 * (20 - 1)
-    for row in found.drop_nulls("value").iter_rows(named=True):
+        rows = results(reader.study("here").trials(columns=READ), "maximize")
+    assert rows.height == 2 * (20 - 1)
+    for row in rows.drop_nulls("value").iter_rows(named=True):
         assert row["value"] == value(row["source"], row["target"], row["seed"])
 
 
 def test_one_seed_gives_a_matrix_without_intervals(search: Search, tmp_path: Path) -> None:
-    told = search("one-seed", "-o", "matrix.csv")
-    assert "note: No cell has more than one pair, so there are no intervals and no tests.\n" in told
+    output = search("one-seed", "-o", "matrix.csv")
+    assert "note: No cell has more than one pair, so there are no intervals and no tests.\n" in output
     cells = pl.read_csv(tmp_path / "matrix.csv")
     assert cells["mean"].count() == 14
     assert cells["low"].count() == cells["q"].count() == 0
@@ -176,10 +176,10 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_cannot_be_is_one_line(search: Search, tmp_path: Path, case: str) -> None:
     arguments, words = BAD[case]
-    told = search(*arguments, status=2)
-    assert told.startswith("error: ")
-    assert told.count("\n") == 1
-    assert words in told
+    message = search(*arguments, status=2)
+    assert message.startswith("error: ")
+    assert message.count("\n") == 1
+    assert words in message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -213,7 +213,7 @@ def texts(page: Browser) -> list[list[str]]:
 def test_the_matrix_is_on_the_screen_and_nothing_is_fetched(page: Browser, tmp_path: Path) -> None:
     assert (page.run(ROWS), page.run(COLUMNS)) == (list(TASKS), list(TASKS))
     shown = texts(page)
-    assert all(re.fullmatch(r"\+25\*\n\+2\d to \+2\d", row[place]) for place, row in enumerate(shown)), shown
+    assert all(re.fullmatch(r"\+25\*\n\+2\d to \+2\d", row[index]) for index, row in enumerate(shown)), shown
     assert shown[1][2] == "–"
     assert page.run("matrix.getBoundingClientRect().width") > 300
     colours = page.run(
@@ -234,8 +234,10 @@ def test_a_cell_under_the_mouse_tells_its_details(page: Browser) -> None:
     assert page.run("hint.hidden") is False
     words = page.run("hint.innerText")
     number = r"\+1[123]\.\d"
-    told = f"add → memorize: {number} points, interval {number} to {number}, 5 pairs, p < 0.0001, q < 0.0001, 1 dropped"
-    assert re.fullmatch(told, words), words
+    pattern = (
+        f"add → memorize: {number} points, interval {number} to {number}, 5 pairs, p < 0.0001, q < 0.0001, 1 dropped"
+    )
+    assert re.fullmatch(pattern, words), words
     page.point("h1")
     assert page.run("hint.hidden") is True
     assert page.complaints == []
@@ -268,10 +270,10 @@ def test_a_cell_leads_to_its_trials(page: Browser, database: Path) -> None:
     numbers = re.fullmatch(r'search trials stage-two --where "number IN \(([\d, ]+)\)"', command)
     assert numbers
     with open_reader(f"sqlite:///{database}") as reader:
-        found = reader.study("stage-two").trials(where=f"number IN ({numbers[1]})")
-    assert found.height == 12
-    assert set(found["task"]) == {"add"}
-    assert set(found["params"].str.json_path_match('$["architecture.source"]')) == {"mano", BASELINE}
+        trials = reader.study("stage-two").trials(where=f"number IN ({numbers[1]})")
+    assert trials.height == 12
+    assert set(trials["task"]) == {"add"}
+    assert set(trials["params"].str.json_path_match('$["architecture.source"]')) == {"mano", BASELINE}
     page.point("#cell-2-0 a", click=True)
     assert page.run(f"{OPEN}.length") == 0
     assert page.complaints == []
@@ -283,8 +285,8 @@ def test_a_report_shuts_nobody_out_and_prints_in_light(page: Browser, scheme: st
     page.run(AXE.read_text() + "; 0")
     page.run("axe.run().then(found => { window.found = found.violations }); 0")
     wait_until(lambda: page.run("window.found !== undefined"))
-    told = page.run("JSON.stringify(found.map(({id, nodes}) => [id, nodes.slice(0, 3).map(node => node.html)]))")
-    assert json.loads(told) == []
+    violations = page.run("JSON.stringify(found.map(({id, nodes}) => [id, nodes.slice(0, 3).map(node => node.html)]))")
+    assert json.loads(violations) == []
     page.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": scheme}])
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.run(f"{OPEN}.length") == page.run("document.querySelectorAll('.folded').length") > 10
@@ -451,8 +453,8 @@ def test_the_picture_prints_the_values_and_hatches_what_is_missing() -> None:
         (BASELINE, "b", 0, 0.5),
         ("a", "b", 0, 0.4),
     ]
-    found, patches = drawn(made_of(frame(rows)))
-    assert [text for text in found if text] == ["+20", "−10", "0"]
+    words, patches = drawn(made_of(frame(rows)))
+    assert [text for text in words if text] == ["+20", "−10", "0"]
     assert [patch.get_hatch() for patch in patches].count("////") == 1
     assert sum(not patch.get_fill() for patch in patches) == 2  # frames around a on a, and b on b, which is missing
 
@@ -461,7 +463,7 @@ def colour_of(transfer: Transfer, source: str) -> np.ndarray[Any, Any]:
     """Red, green and blue of the source's first cell."""
     colour = transfer.cells[source, transfer.matrix.targets[0]].colour
     assert colour
-    return np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)])
+    return np.array([int(colour[start : start + 2], 16) for start in (1, 3, 5)])
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
@@ -482,8 +484,8 @@ def test_a_change_whose_interval_holds_zero_has_no_colour() -> None:
 
 
 def test_one_source_that_fails_does_not_pale_the_others() -> None:
-    names = [f"s{place}" for place in range(20)]
-    values = {BASELINE: 2.0, **{name: 2.0 - 0.002 * place for place, name in enumerate(names)}, "failed": 900.0}
+    names = [f"s{index}" for index in range(20)]
+    values = {BASELINE: 2.0, **{name: 2.0 - 0.002 * index for index, name in enumerate(names)}, "failed": 900.0}
     transfer = made_of(sure(values, "minimize"), "minimize")
     assert transfer.shading.limits["percent"] < 10
     assert colour_of(transfer, "s19")[0] < 200
@@ -499,7 +501,7 @@ def test_changes_have_their_sign(amount: float | None, decimals: int, text: str)
 
 @pytest.mark.parametrize("count", [1, 2, pytest.param(25, marks=pytest.mark.long)])
 def test_a_picture_of_any_size_is_drawn(count: int, tmp_path: Path) -> None:
-    transfer = made_of(of_names(*(f"a task with a rather long name {place}" for place in range(count))))
+    transfer = made_of(of_names(*(f"a task with a rather long name {index}" for index in range(count))))
     render(transfer, tmp_path / "matrix.png")
     height, width = matplotlib.image.imread(tmp_path / "matrix.png").shape[:2]
     assert 300 < height < 4000

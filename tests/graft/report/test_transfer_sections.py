@@ -57,7 +57,7 @@ def tasks() -> dict[str, TransferTask]:
 
 def transfer() -> StudyData:
     """Stage two of all sources on all targets, and a trial of stage one."""
-    targets = [name for name, one in tasks().items() if one.is_target]
+    targets = [name for name, task in tasks().items() if task.is_target]
     rows = [trial_row(0, 0, "finished", 0.5, params={"transfer.task": "add"})]
     metrics: list[Any] = [(0, step, "accuracy", "raw", "", 0.5) for step in STEPS]
     for source in SOURCES:
@@ -110,8 +110,8 @@ def test_the_tables_have_means_over_pairs_with_students_interval_and_times() -> 
 
 def test_curves_are_those_of_each_targets_objective_and_own_sources() -> None:
     section = TransferCurves(data=transfer())
-    found = {(source, target) for source, target in section.lines.select("series", "title").unique().rows()}
-    assert found == {(source, target) for target in section.targets for source in section.own_sources(target)}
+    pairs = {(source, target) for source, target in section.lines.select("series", "title").unique().rows()}
+    assert pairs == {(source, target) for target in section.targets for source in section.own_sources(target)}
     for row in section.lines.iter_rows(named=True):
         assert row["mean"] == score(row["series"], row["title"], int(row["pair"]), row["x"])
     [picture] = section.blocks(FIGURES)
@@ -150,9 +150,9 @@ def test_perplexities_of_training_over_sizes_are_those_of_the_last_losses(monkey
 
 
 def test_lines_over_conditions_are_of_the_targets_own_sources() -> None:
-    found = TransferLines(data=transfer()).lines
-    assert set(found["title"]) == {"accuracy on add", "accuracy on add_wide", "perplexity on text"}
-    lines = found.filter(title="perplexity on text")
+    rows = TransferLines(data=transfer()).lines
+    assert set(rows["title"]) == {"accuracy on add", "accuracy on add_wide", "perplexity on text"}
+    lines = rows.filter(title="perplexity on text")
     assert set(lines["series"]) == {"baseline", "text", "text symmetrised"}
     row = lines.row(by_predicate=(pl.col("series") == "text") & (pl.col("x") == 5), named=True)
     values = [score("text", "text", pair, STEPS[-1], "5") for pair in range(PAIRS)]

@@ -85,13 +85,13 @@ async def no_body() -> Message:
 
 async def ask(app: Callable[[Scope, Receive, Send], object], scope: Scope) -> tuple[int, bytes]:
     """Status and body of the answer."""
-    found = list[Message]()
+    messages = list[Message]()
 
     async def send(message: Message) -> None:
-        found.append(message)
+        messages.append(message)
 
     await app(scope, no_body, send)  # type: ignore[misc]
-    return found[0]["status"], b"".join(message.get("body", b"") for message in found[1:])
+    return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])
 
 
 class Costly:

@@ -29,8 +29,8 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def address(database: str) -> Iterator[str]:
-    with serving(Settings(database=database, check_seconds=240)) as found:
-        yield found
+    with serving(Settings(database=database, check_seconds=240)) as url:
+        yield url
 
 
 @pytest.fixture
@@ -50,14 +50,14 @@ def test_the_study_is_the_one_of_a_submission_into_a_database(address: str, data
     terms = ("--priority", "3", "--weight", "2", "--max-lanes", "5", "--owner", "ann")
     assert submit("--url", address, "--name", "far", *SET, *terms) == (0, "far: waiting, priority 3, 32 trials")
     assert submit("--storage", "here.db", "--name", "far", *SET, *terms) == (0, "far: waiting, priority 3, 32 trials")
-    found = []
+    entries = []
     for url in (database, "sqlite:///here.db"):
         with open_reader(url) as reader:
             [entry] = reader.queue()
             row = reader.study("far").row
             kept = ("space_hash", "objective", "seed", "trials", "numerics")
-            found.append((entry.owner, entry.priority, entry.weight, entry.max_lanes, [row[name] for name in kept]))
-    assert found[0] == found[1]
+            entries.append((entry.owner, entry.priority, entry.weight, entry.max_lanes, [row[name] for name in kept]))
+    assert entries[0] == entries[1]
 
 
 @pytest.mark.long
@@ -89,7 +89,7 @@ def test_a_token_comes_from_the_environment_or_by_an_option(
     ],
 )
 def test_what_cannot_be_is_one_line(address: str, database: str, submit: Submit, arguments: tuple[str, ...], line: str):
-    code, said = submit(*(one.format(address=address) for one in arguments))
+    code, said = submit(*(argument.format(address=address) for argument in arguments))
     assert (code, said[: len(line)]) == (2, line)
     with open_reader(database) as reader:
         assert reader.queue() == []

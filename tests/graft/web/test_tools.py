@@ -124,11 +124,11 @@ def test_a_program_gets_from_a_question_to_a_verdict(database: str, count_tokens
             return await ask_whether_ssa_is_better(client, count_tokens)
 
     with running(folder, "serve", "--device", "cpu", "--workers", "1"):
-        found = anyio.run(ask)
-    assert found["verdict"] in ("confirmed", "refuted", "undecided")
-    assert found["calls"] <= 15
-    assert found["tokens"] <= 20_000
-    assert found["largest"] <= MOST_TOKENS
+        outcome = anyio.run(ask)
+    assert outcome["verdict"] in ("confirmed", "refuted", "undecided")
+    assert outcome["calls"] <= 15
+    assert outcome["tokens"] <= 20_000
+    assert outcome["largest"] <= MOST_TOKENS
     assert raw(database, "SELECT DISTINCT owner FROM submissions") == [("ada",)]
     assert raw(database, "SELECT event FROM claim_events") == [("locked",)]
 
@@ -195,14 +195,14 @@ def test_a_tool_answers_in_the_shape_of_its_command(
     whole = json.loads(out)
     if tool == "compare":
         arguments = {"one": command[1], "other": command[2]}
-    found = call(ended, tool, **arguments).structured_content
-    assert found is not None
+    content = call(ended, tool, **arguments).structured_content
+    assert content is not None
     if tool == "query":
-        pairs = list(zip(found["rows"], whole, strict=True))
+        pairs = list(zip(content["rows"], whole, strict=True))
     elif tool == "claim":
-        pairs = list(zip(found["rows"], whole["claims"], strict=True))
+        pairs = list(zip(content["rows"], whole["claims"], strict=True))
     else:
-        pairs = [(found, whole[0] if isinstance(whole, list) else whole)]
+        pairs = [(content, whole[0] if isinstance(whole, list) else whole)]
     for shown, stored in pairs:
         shared = {name: value for name, value in digest(stored).items() if name in shown}
         assert len(shared) >= 2
@@ -214,12 +214,12 @@ def test_a_program_asks_what_trials_know_of_a_task(
     ended: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     task = yaml.safe_load(EXPERIMENT)["task"]["name"]
-    found = call(ended, "advise", task=task).structured_content
+    content = call(ended, "advise", task=task).structured_content
     status, out, _ = called(monkeypatch, capfd, "advise", task)
-    assert found is not None
+    assert content is not None
     assert status == 0
-    assert [*map(str.split, found["lines"])] == [*map(str.split, out.splitlines())]
-    assert found["rows"][0]["trials"] > 0
+    assert [*map(str.split, content["lines"])] == [*map(str.split, out.splitlines())]
+    assert content["rows"][0]["trials"] > 0
 
 
 @pytest.mark.long
@@ -260,9 +260,9 @@ def test_a_look_before_the_end_is_recorded_and_listing_is_none(database: str, tm
     assert not call(database, "watch", study="tiny-arms", seconds=0).is_error
     assert not call(database, "list").is_error
     assert raw(database, "SELECT event FROM claim_events") == [("locked",)]
-    found = call(database, "query", study="tiny-arms").structured_content
-    assert found is not None
-    assert found["note"].startswith("tiny-arms has a claim and is not finished")
+    content = call(database, "query", study="tiny-arms").structured_content
+    assert content is not None
+    assert content["note"].startswith("tiny-arms has a claim and is not finished")
     assert raw(database, "SELECT event, command FROM claim_events")[1:] == [("looked", "mcp query")]
 
 
@@ -273,7 +273,7 @@ ADA, BOB, READER = (Holder(name, role) for name, role in (("ada", "submit"), ("b
 
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize(
-    ("tool", "arguments", "told"),
+    ("tool", "arguments", "message"),
     [
         ("drop_all", {}, "'drop_all' is no tool; choose one of list, describe"),
         (HUGE, {}, "is no tool"),
@@ -302,17 +302,17 @@ ADA, BOB, READER = (Holder(name, role) for name, role in (("ada", "submit"), ("b
     ],
 )
 def test_hostile_input_gets_one_line_and_writes_nothing(
-    tool: str, arguments: dict[str, Any], told: str, database: str
+    tool: str, arguments: dict[str, Any], message: str, database: str
 ) -> None:
     enrol(database, "ours", space_of(EXPERIMENT))
     before = rows(database)
-    assert told in error_of(call(database, tool, BOB, **arguments))
+    assert message in error_of(call(database, tool, BOB, **arguments))
     assert rows(database) == before
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("space", "holder", "told"),
+    ("space", "holder", "message"),
     [
         (f"plugins: [./mine.py]\n{EXPERIMENT}", ADA, "'./mine.py' is not allowed here (none)"),
         (EXPERIMENT.replace("seeds: 4", "seeds: 100000"), ADA, "trials: 200,000 are asked for"),
@@ -320,20 +320,20 @@ def test_hostile_input_gets_one_line_and_writes_nothing(
         (EXPERIMENT, BOB, "study tiny-arms is ada's; to change it needs the role admin"),
     ],
 )
-def test_what_a_person_may_not_submit_is_refused(space: str, holder: Holder, told: str, database: str) -> None:
+def test_what_a_person_may_not_submit_is_refused(space: str, holder: Holder, message: str, database: str) -> None:
     for name in ("ada", "bob", "eve"):
         make_token(database, name, "read" if name == "eve" else "submit")
     if holder is BOB:
         assert not call(database, "submit", ADA, space=space).is_error
     before = rows(database)
-    assert told in error_of(call(database, "submit", holder, space=space))
+    assert message in error_of(call(database, "submit", holder, space=space))
     assert rows(database) == before
 
 
 def test_quotas_hold_for_priorities(database: str) -> None:
     make_token(database, "ada", "submit")
-    told = error_of(call(database, "submit", ADA, space=EXPERIMENT, priority=5))
-    assert told == f"error: priority: 5 are asked for, and a person may have {Quotas().priority:.0f} here"
+    message = error_of(call(database, "submit", ADA, space=EXPERIMENT, priority=5))
+    assert message == f"error: priority: 5 are asked for, and a person may have {Quotas().priority:.0f} here"
 
 
 # ---------------------------------------------------------------------------------------------------------- transports

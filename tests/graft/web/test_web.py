@@ -65,9 +65,9 @@ def test_studies_and_their_status(client: TestClient, database: str) -> None:
 
 @pytest.mark.parametrize("limit", [1, 3, 16, 20, 1000])
 def test_pages_of_trials_are_all_trials_once(client: TestClient, limit: int) -> None:
-    found = list(pages(client, "/studies/demo/trials", "trials", limit=limit))
-    assert [row["number"] for page in found for row in page] == list(range(20))
-    assert all(len(page) == limit for page in found[:-1])
+    batches = list(pages(client, "/studies/demo/trials", "trials", limit=limit))
+    assert [row["number"] for page in batches for row in page] == list(range(20))
+    assert all(len(page) == limit for page in batches[:-1])
 
 
 @pytest.mark.sampled(4)
@@ -86,29 +86,29 @@ def test_conditions_and_orders_are_those_of_the_commands(
 ) -> None:
     with running(url), client_of(url) as client:
         query = {name: text for name, text in (("where", where), ("sort", sort)) if text}
-        found = [
+        numbers = [
             row["number"] for page in pages(client, "/studies/demo/trials", "trials", limit=3, **query) for row in page
         ]
     expected = graft.open(url)["demo"].trials(where, sort)
-    assert found == expected["number"].to_list()
-    assert found
+    assert numbers == expected["number"].to_list()
+    assert numbers
 
 
 def test_a_trial_is_whole(client: TestClient, database: str) -> None:
-    found = read(client, "/studies/demo/trials/3")
+    answer = read(client, "/studies/demo/trials/3")
     local = graft.open(database)["demo"].show(3)
-    assert found["config"] == local.config
-    assert found["draws"] == local.draws
-    assert found["trial"]["params"] == local.params
-    assert found["metrics"] == local.metrics.to_dicts()
-    assert found["replay"] == "search replay demo 3"
+    assert answer["config"] == local.config
+    assert answer["draws"] == local.draws
+    assert answer["trial"]["params"] == local.params
+    assert answer["metrics"] == local.metrics.to_dicts()
+    assert answer["replay"] == "search replay demo 3"
 
 
 def test_pages_of_metrics_are_all_metrics_once(client: TestClient, database: str) -> None:
-    found = [row for page in pages(client, "/studies/demo/metrics", "metrics", trials=7) for row in page]
-    assert found == graft.open(database)["demo"].metrics().to_dicts()
-    one = [row for page in pages(client, "/studies/demo/metrics", "metrics", name="tvd") for row in page]
-    assert one == graft.open(database)["demo"].metrics(["tvd"]).to_dicts()
+    rows = [row for page in pages(client, "/studies/demo/metrics", "metrics", trials=7) for row in page]
+    assert rows == graft.open(database)["demo"].metrics().to_dicts()
+    distances = [row for page in pages(client, "/studies/demo/metrics", "metrics", name="tvd") for row in page]
+    assert distances == graft.open(database)["demo"].metrics(["tvd"]).to_dicts()
     assert read(client, "/studies/demo/metrics", cursor=19) == {"metrics": [], "next": None}
 
 

@@ -318,13 +318,13 @@ def test_a_large_body_is_not_read(database: str, caplog: pytest.LogCaptureFixtur
 
 def test_a_hundred_megabytes_and_a_slow_client(database: str) -> None:
     with serving(Settings(database=database, body_seconds=0.3)) as address:
-        place = urlsplit(address)
+        server = urlsplit(address)
         for head, body in (
             (b"Content-Length: 104857600", b"x" * (1 << 16)),
             (b"Content-Length: 10", b"x"),
             (b"Transfer-Encoding: chunked", b"1\r\nx\r\n"),
         ):
-            with closing(socket.create_connection((place.hostname, place.port), timeout=60)) as slow:
+            with closing(socket.create_connection((server.hostname, server.port), timeout=60)) as slow:
                 slow.sendall(b"POST /api/studies HTTP/1.1\r\nHost: 127.0.0.1\r\n" + head + b"\r\n\r\n" + body)
                 answer = slow.recv(1 << 16)
                 assert answer.split()[1] in (b"413", b"408"), answer
@@ -336,8 +336,8 @@ def test_a_hundred_megabytes_and_a_slow_client(database: str) -> None:
 )
 def test_a_head_that_comes_byte_by_byte_keeps_no_connection(database: str, sent: bytes, is_second: bool) -> None:
     with serving(Settings(database=database, body_seconds=0.5)) as address:
-        place = urlsplit(address)
-        with closing(socket.create_connection((place.hostname, place.port), timeout=60)) as slow:
+        server = urlsplit(address)
+        with closing(socket.create_connection((server.hostname, server.port), timeout=60)) as slow:
             if is_second:
                 slow.sendall(b"GET /static/style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
                 answer = b""
@@ -363,10 +363,10 @@ def test_a_head_that_comes_byte_by_byte_keeps_no_connection(database: str, sent:
 @pytest.mark.parametrize("head", [b"Content-Length: 104857600", b"Transfer-Encoding: chunked"])
 def test_a_hundred_megabytes_that_are_sent_are_not_kept(database: str, head: bytes) -> None:
     with serving(Settings(database=database)) as address:
-        place = urlsplit(address)
+        server = urlsplit(address)
         tracemalloc.start()
         try:
-            with closing(socket.create_connection((place.hostname, place.port), timeout=60)) as client:
+            with closing(socket.create_connection((server.hostname, server.port), timeout=60)) as client:
                 client.sendall(b"POST /api/queue HTTP/1.1\r\nHost: 127.0.0.1\r\n" + head + b"\r\n\r\n")
                 part = b"x" * (1 << 20)
                 if b"chunked" in head:
@@ -384,8 +384,8 @@ def test_a_hundred_megabytes_that_are_sent_are_not_kept(database: str, head: byt
 
 def test_a_body_that_comes_byte_by_byte_is_given_up(database: str) -> None:
     with serving(Settings(database=database, body_seconds=0.5)) as address:
-        place = urlsplit(address)
-        with closing(socket.create_connection((place.hostname, place.port), timeout=60)) as slow:
+        server = urlsplit(address)
+        with closing(socket.create_connection((server.hostname, server.port), timeout=60)) as slow:
             slow.sendall(b"POST /api/queue HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n")
             slow.settimeout(0.05)
             answer = b""

@@ -59,9 +59,9 @@ def test_a_range_is_dragged_along_its_axis_and_a_click_lets_go(page: Browser, sh
     assert all(float(ends[0]) <= objective <= float(ends[1]) for objective in kept)
     inside, outside = page.run(f"{CHARTS}[0].drawn.dataset.slice(0, 2).map(({{source}}) => source.length)")
     assert (inside, outside > 0) == (len(kept), True)
-    told = page.run(SUMMARY)
+    summary = page.run(SUMMARY)
     page.open(page.run("location.href"))
-    assert page.run(SUMMARY) == told
+    assert page.run(SUMMARY) == summary
     x, _ = places[0]
     page.run(f"{PARALLEL}.parts.canvas.scrollIntoView({{block: 'center'}})")
     top = page.run(f"{PARALLEL}.parts.canvas.getBoundingClientRect().y")
@@ -191,9 +191,9 @@ def test_all_is_done_while_a_study_trains(page: Browser, tmp_path: Path) -> None
         assert not page.complaints
 
 
-def follow(page: Browser, found: str) -> None:
+def follow(page: Browser, expression: str) -> None:
     """Click on what a JavaScript expression finds, and wait for the page that follows."""
-    page.run(f"window.here = 1; {found}.click()")
+    page.run(f"window.here = 1; {expression}.click()")
     wait_until(lambda: page.run("document.readyState === 'complete' && !window.here"), 60)
 
 
@@ -226,11 +226,11 @@ def test_a_text_of_a_user_is_no_style_of_a_chart(page: Browser, shown: Shown) ->
 
 def test_outliers_are_told_and_do_not_flatten_the_rest() -> None:
     values = [0.1 + 0.001 * number for number in range(100)]
-    for far, told in ((-50.0, "2 of 102"), (None, "")):
+    for far, note in ((-50.0, "2 of 102"), (None, "")):
         extra = [] if far is None else [far, -far]
         chart = draw_curves([Line("a", [*range(100 + len(extra))], [*values, *extra])], ("step", "loss"), "losses")
         [_, zoom] = chart.option["dataZoom"]
-        assert chart.note.startswith(told)
+        assert chart.note.startswith(note)
         assert (zoom.get("startValue"), zoom.get("endValue")) == ((None, None) if far is None else (0.1, values[-1]))
 
 
@@ -258,7 +258,7 @@ def test_a_page_can_be_used_without_scripts(page: Browser, shown: Shown) -> None
 
 def read_charts(text: str) -> list[dict[str, Any]]:
     """Return the charts that a page declares."""
-    return [json.loads(html.unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', text)]
+    return [json.loads(html.unescape(declaration)) for declaration in re.findall(r'data-chart="([^"]*)"', text)]
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
@@ -271,9 +271,9 @@ def test_the_front_is_that_of_all_pairs(tmp_path: Path, direction: str) -> None:
     rows = raw(url, "SELECT number, objective, second_objective FROM trials WHERE objective IS NOT NULL")
     sign = -1 if direction == "maximize" else 1
     beaten = {
-        one[0]
-        for one, other in itertools.permutations(rows, 2)
-        if other[1] <= one[1] and sign * other[2] <= sign * one[2] and other[1:] != one[1:]
+        row[0]
+        for row, other in itertools.permutations(rows, 2)
+        if other[1] <= row[1] and sign * other[2] <= sign * row[2] and other[1:] != row[1:]
     }
     front = {row[0] for row in rows} - beaten
     with client_of(url) as client:
@@ -309,13 +309,13 @@ def test_studies_differ_from_the_first_by_so_much() -> None:
     }
     for maximize in (False, True):
         table = summarise_best(frames, maximize=maximize)
-        own = top_k_statistics(
+        statistics = top_k_statistics(
             frames["a"].select("number", pl.lit(-1 if maximize else 1).alias("sign"), pl.lit("raw").alias("variant"),
                                pl.lit("a").alias("study"), cost=pl.col("objective") * (-1 if maximize else 1)),
             ["study"],
         )  # fmt: skip
         first, *others = table.filter(portion="best 10 %").iter_rows(named=True)
-        [margin] = own.filter(portion="best 10 %")["margin"]
+        [margin] = statistics.filter(portion="best 10 %")["margin"]
         assert [row["study"] for row in (first, *others)] == ["a", "b", "c"]
         assert (first["difference"], first["difference_margin"], first["counted"]) == (None, None, 40)
         assert [row["difference"] for row in others] == pytest.approx([0.25, -1.0])
@@ -328,7 +328,7 @@ def test_studies_side_by_side_have_intervals(shown: Shown) -> None:
         text = client.get("/compare?study=demo&study=stage-two").text
         assert "the numbers cannot be compared" in text
         assert client.get("/compare?study=demo").text.count("Choose another one.") == 1
-        assert client.get("/compare?" + "&".join(f"study=s{one}" for one in range(17))).status_code == 400
+        assert client.get("/compare?" + "&".join(f"study=s{number}" for number in range(17))).status_code == 400
 
 
 @pytest.mark.parametrize(

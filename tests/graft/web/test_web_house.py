@@ -32,8 +32,8 @@ def client_of(url: str, token: str = "", **settings: Any) -> TestClient:
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """Return a client of a server whose studies run."""
     url = f"sqlite:///{tmp_path_factory.mktemp('house')}/graft.db"
-    with house(url), client_of(url) as found:
-        yield found
+    with house(url), client_of(url) as test_client:
+        yield test_client
 
 
 def read(client: TestClient, path: str, status: int = 200) -> str:
@@ -65,10 +65,10 @@ def test_a_search_tells_its_best_with_uncertainty_time_cost_and_lanes(client: Te
 
 def test_what_goes_with_the_objective_has_intervals_and_what_was_not_varied(client: TestClient) -> None:
     page = read(client, "/studies/rate-or-dropout")
-    told = re.search(r"<p>Associated: (.*)\. No association shown: (.*)\.</p>", page)
-    assert told
-    assert told[1].startswith("optimizer.learning_rate, ")
-    assert "model.residual_dropout" in told[2]
+    sentence = re.search(r"<p>Associated: (.*)\. No association shown: (.*)\.</p>", page)
+    assert sentence
+    assert sentence[1].startswith("optimizer.learning_rate, ")
+    assert "model.residual_dropout" in sentence[2]
     assert '"what goes with tvd/raw, with 95 % intervals"' in page
     fixed = page.partition('<details id="fixed">')[2].partition("</details>")[0]
     assert "Not varied: 7 values" in fixed
@@ -99,7 +99,7 @@ def test_a_trial_is_told_apart_from_the_best(client: TestClient) -> None:
     page = read(client, "/studies/rate-or-dropout/trials/17")
     row = r'<th scope="row">(\S+)</th><td><b>(\S+)</b></td><td>(\S+)</td><td>([^<]+)</td>'
     rows = re.findall(row, page.replace("<wbr>", ""))
-    drawn = {path: place for path, _, _, place in rows}
+    drawn = {path: rank for path, _, _, rank in rows}
     assert drawn["optimizer.learning_rate"].startswith("above 9")
     assert re.fullmatch(r"same as \d+\s%", drawn["model.scorer"])
     assert re.search(r"0\.185 \(tvd/raw\), better than \d+ % of the trials", page)
@@ -220,11 +220,11 @@ def test_who_may_change_a_study(own: str) -> None:
         ("ann", "mine/rename", "the role submit; this needs admin"),
         ("ann", "mine/delete", "the role submit; this needs admin"),
     ]
-    for name, path, told in cases:
+    for name, path, words in cases:
         with client_of(own, tokens[name], needs_token=True) as client:
             answer = client.post(f"/studies/{path}", content="text=mine")
             assert answer.status_code == 403
-            assert told in html.unescape(answer.text)
+            assert words in html.unescape(answer.text)
     with client_of(own, tokens["ann"], needs_token=True) as client:
         assert client.post("/studies/mine/note", content="text=ours").status_code == 303
         assert client.post("/studies", content="study=mine&action=archive").status_code == 303

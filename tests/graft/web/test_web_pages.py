@@ -35,8 +35,8 @@ __all__ = ["page", "shown"]
 
 def click_on(page: Browser, chart: int, point: Sequence[float]) -> None:
     """Click on a point of a chart."""
-    place = place_of(page, chart, point)
-    drag(page, place, place)
+    position = place_of(page, chart, point)
+    drag(page, position, position)
 
 
 PAGES = {
@@ -162,17 +162,17 @@ def test_a_change_is_seen_without_a_reload(page: Browser, shown: Shown) -> None:
 @pytest.mark.long
 def test_a_page_says_that_its_stream_is_broken_and_when_it_is_live_again(page: Browser, tmp_path: Path) -> None:
     settings = Settings(database=f"sqlite:///{tmp_path}/graft.db")
-    told = "document.getElementById('told').textContent"
+    notice = "document.getElementById('told').textContent"
     with open_store(settings.database) as store:
         study = write_study(store)
         with serving(settings) as address:
             page.open(f"{address}/studies/demo")
-            wait_until(lambda: page.run(told) == "live")
-        wait_until(lambda: page.run(told) == "no connection; trying again")
+            wait_until(lambda: page.run(notice) == "live")
+        wait_until(lambda: page.run(notice) == "no connection; trying again")
         assert page.run("document.querySelector('header').innerText.split('no connection').length") == 2
         study.end([TrialResult(number=16, fence=1, state="finished", objective=0.01)])
         with serving(settings, port=int(address.rpartition(":")[2])):
-            wait_until(lambda: page.run(told) == "live")
+            wait_until(lambda: page.run(notice) == "live")
             wait_until(lambda: "0.01, trial 16" in page.run("document.querySelector('dl').innerText"))
 
 
@@ -193,13 +193,13 @@ def test_the_end_of_a_stream_in_good_order_is_not_told(
 def test_a_page_whose_stream_was_refused_asks_again(page: Browser, shown: Shown) -> None:
     """Another one of the same address has the only stream, and gives it back."""
     settings = Settings(database=shown.url, streams_each=1, rate=1000.0, burst=1000)
-    told = "document.getElementById('told').textContent"
+    notice = "document.getElementById('told').textContent"
     with serving(settings) as address:
         with urlopen(f"{address}/api/studies/demo/events"):
             hasty = "const wait = setTimeout; window.setTimeout = (act, after) => wait(act, after / 50)"
             page.open(f"{address}/studies/demo", script=hasty)
-            wait_until(lambda: page.run(told) == "no connection; trying again")
-        wait_until(lambda: page.run(told) == "live")
+            wait_until(lambda: page.run(notice) == "no connection; trying again")
+        wait_until(lambda: page.run(notice) == "live")
 
 
 HASTY = "const every = setInterval; window.setInterval = (act, after) => every(act, after / 50)"
@@ -245,12 +245,12 @@ def test_a_trial_that_trains_is_followed_to_its_end(page: Browser, tmp_path: Pat
 def test_a_page_says_that_its_server_has_gone(page: Browser, shown: Shown) -> None:
     gone = "window.fetch = async () => { throw new TypeError('Failed to fetch') }"
     page.open(f"{shown.address}/queue", script=f"{HASTY}; window.known = fetch; {gone}")
-    told = "document.getElementById('told').textContent"
-    wait_until(lambda: page.run(told) == "no connection; trying again")
+    notice = "document.getElementById('told').textContent"
+    wait_until(lambda: page.run(notice) == "no connection; trying again")
     page.run("window.fetch = async () => new Response('', { status: 503, statusText: 'Service Unavailable' })")
-    wait_until(lambda: page.run(told) == "not refreshed: 503 Service Unavailable")
+    wait_until(lambda: page.run(notice) == "not refreshed: 503 Service Unavailable")
     page.run("window.fetch = known")
-    wait_until(lambda: page.run(told) == "live")
+    wait_until(lambda: page.run(notice) == "live")
     assert not page.complaints
 
 

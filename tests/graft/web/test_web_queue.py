@@ -84,7 +84,7 @@ def test_a_submission_is_in_the_queue_on_its_terms(client: TestClient, database:
         assert reader.study("mine").row["space"] == TEXT
     shown = client.get("/api/queue").json()
     assert shown["service"] is None
-    assert [one["study"] for one in shown["entries"]] == ["mine"]
+    assert [row["study"] for row in shown["entries"]] == ["mine"]
 
 
 @pytest.mark.long
@@ -163,8 +163,8 @@ def test_a_submission_names_no_resource(
     client: TestClient, database: str, tmp_path: Path, value: str, field: str
 ) -> None:
     Path(tmp_path, "here.txt").write_text("secret\n" * 1000)
-    place, written = RESOURCES[field]
-    space = changed(place, json.loads(json.dumps(written).replace("VALUE", value)))
+    path, written = RESOURCES[field]
+    space = changed(path, json.loads(json.dumps(written).replace("VALUE", value)))
     error = post(client, "", 403, space=space)["error"]
     assert "may lead to a file, a data set or code of the server" in error
     assert "fields that may here: none; submit it on the server's machine" in error
@@ -208,7 +208,7 @@ def test_every_text_field_is_refused_or_leads_nowhere() -> None:
                         with pytest.raises(resources.ResourceError):
                             rule.check("here", "x")
     names = {"shifts", "candidates", "box", "column", "ending", "temperatures"}
-    assert {one.partition(".")[2] for one in plain} == names
+    assert {field.partition(".")[2] for field in plain} == names
 
 
 @pytest.mark.long
@@ -232,10 +232,10 @@ def test_a_plug_in_runs_only_if_it_is_allowed(database: str, tmp_path: Path) -> 
 
 def test_a_body_that_is_refused_is_refused_in_one_line(database: str) -> None:
     with client_of(database) as client:
-        told = client.post("/api/queue", json={"space": "x", "a\nb": 1})
-        assert (told.status_code, told.json()["error"]) == (422, "body.a b: Extra inputs are not permitted")
-        told = client.post("/api/queue", content=b'{"space": "x"}', headers={"Content-Type": "text/plain"})
-        assert told.json()["error"] == "the body must be a JSON object, sent as Content-Type: application/json"
+        answer = client.post("/api/queue", json={"space": "x", "a\nb": 1})
+        assert (answer.status_code, answer.json()["error"]) == (422, "body.a b: Extra inputs are not permitted")
+        answer = client.post("/api/queue", content=b'{"space": "x"}', headers={"Content-Type": "text/plain"})
+        assert answer.json()["error"] == "the body must be a JSON object, sent as Content-Type: application/json"
 
 
 def test_roles_and_owners(database: str) -> None:
@@ -279,13 +279,13 @@ GREEDY: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("told", GREEDY)
-def test_who_submits_may_ask_for_so_much(database: str, told: str) -> None:
+@pytest.mark.parametrize("message", GREEDY)
+def test_who_submits_may_ask_for_so_much(database: str, message: str) -> None:
     token = make_token(database, "ada", "submit")
     with client_of(database, needs_token=True) as client:
-        answer = client.post("/api/queue", json=GREEDY[told], headers={"Authorization": f"Bearer {token}"})
+        answer = client.post("/api/queue", json=GREEDY[message], headers={"Authorization": f"Bearer {token}"})
     assert answer.status_code == 403, answer.text
-    assert told in answer.json()["error"]
+    assert message in answer.json()["error"]
     assert queue(database) == {}
 
 
@@ -403,8 +403,8 @@ def test_what_answers_ends_with_a_service_that_is_killed(tmp_path: Path) -> None
 
 def answering_process(service: int) -> psutil.Process:
     """Return the process that answers requests for a service."""
-    [found] = [one for one in psutil.Process(service).children() if "spawn_main" in " ".join(one.cmdline())]
-    return found
+    [process] = [child for child in psutil.Process(service).children() if "spawn_main" in " ".join(child.cmdline())]
+    return process
 
 
 @pytest.mark.parametrize("address", ["8765", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", "0.0.0.0:0"])

@@ -24,14 +24,14 @@ SIZES = {"wide": (1280, 900), "phone": (390, 844)}
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     url = f"sqlite:///{tmp_path_factory.mktemp('tasks')}/graft.db"
-    with house(url), serving(Settings(database=url, rate=1000.0, burst=1000)) as found:
-        yield found
+    with house(url), serving(Settings(database=url, rate=1000.0, burst=1000)) as server_url:
+        yield server_url
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
+    with browser(tmp_path_factory.mktemp("chromium")) as chromium:
+        yield chromium
 
 
 TASKS: dict[str, tuple[list[str], str]] = {
@@ -72,9 +72,9 @@ def test_a_question_is_answered_within_three_clicks(page: Browser, address: str,
     page.open(f"{address}/")
     for selector in clicks:
         # A refresh may lay the page out anew between looking where an element is and the click.
-        found = f"document.querySelector({json.dumps(selector)})"
-        wait_until(lambda found=found: page.run(f"document.readyState === 'complete' && !!{found}"))
-        page.run(f"window.clicked = {found}; window.clicked.click()")
+        element = f"document.querySelector({json.dumps(selector)})"
+        wait_until(lambda element=element: page.run(f"document.readyState === 'complete' && !!{element}"))
+        page.run(f"window.clicked = {element}; window.clicked.click()")
         wait_until(
             lambda: page.run("document.readyState === 'complete' && (!window.clicked || clicked.type === 'checkbox')")
         )
@@ -115,8 +115,8 @@ def test_a_page_shuts_nobody_out(page: Browser, address: str, name: str, size: s
     page.run(AXE.read_text() + "; 0")
     page.run("axe.run().then(found => { window.found = found.violations }); 0")
     wait_until(lambda: page.run("window.found !== undefined"))
-    told = page.run("JSON.stringify(found.map(({id, nodes}) => [id, nodes.slice(0, 3).map(node => node.html)]))")
-    assert json.loads(told) == []
+    violations = page.run("JSON.stringify(found.map(({id, nodes}) => [id, nodes.slice(0, 3).map(node => node.html)]))")
+    assert json.loads(violations) == []
 
 
 def test_ticked_studies_stay_ticked_and_are_counted(page: Browser, address: str) -> None:

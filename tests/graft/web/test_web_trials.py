@@ -39,25 +39,25 @@ AXE = Path(__file__).parents[2] / "data" / "axe" / "axe.min.js"
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    found = f"sqlite:///{tmp_path_factory.mktemp('trials')}/graft.db"
-    with open_store(found) as store:
+    database = f"sqlite:///{tmp_path_factory.mktemp('trials')}/graft.db"
+    with open_store(database) as store:
         write_study(store)
-    return found
+    return database
 
 
 @pytest.fixture
 def client(url: str) -> Iterator[TestClient]:
-    with client_of(url) as found:
-        yield found
+    with client_of(url) as test_client:
+        yield test_client
 
 
 @pytest.fixture
 def quiet(tmp_path: Path) -> Iterator[str]:
     """Yield the address of a server whose study no process runs."""
-    found = f"sqlite:///{tmp_path}/graft.db"
-    with open_store(found) as store:
+    database = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(database) as store:
         write_study(store)
-    with serving(Settings(database=found, rate=1000.0, burst=1000)) as address:
+    with serving(Settings(database=database, rate=1000.0, burst=1000)) as address:
         yield address
 
 
@@ -76,8 +76,8 @@ def test_pages_have_each_trial_once_and_in_the_order_of_the_frames(
     while address:
         text = client.get(f"/studies/demo/trials{address}").text
         seen += numbers_of(text)
-        found = re.search(r'<a href="([^"]*)" rel="next">', text)
-        address = html.unescape(found[1]) if found else ""
+        link = re.search(r'<a href="([^"]*)" rel="next">', text)
+        address = html.unescape(link[1]) if link else ""
         pages += 1
     with open_reader(url) as reader:
         assert seen == reader.study("demo").trials(sort=sort or None, columns=("number",))["number"].to_list()
@@ -119,7 +119,7 @@ def test_columns_are_those_of_the_address(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "message"),
     [
         ({"where": "objective <"}, 'near ")": syntax error'),
         ({"where": "optimizer.rate > 1"}, "learning_rate"),
@@ -131,13 +131,13 @@ def test_columns_are_those_of_the_address(client: TestClient) -> None:
     ],
 )
 def test_what_cannot_be_read_is_told_beside_what_was_typed(
-    client: TestClient, query: dict[str, str], told: str
+    client: TestClient, query: dict[str, str], message: str
 ) -> None:
     answer = client.get("/studies/demo/trials", params=query)
     assert answer.status_code == 400
     alert = re.search(r'role="alert">([^<]*)<', answer.text)
     assert alert
-    assert told in html.unescape(alert[1])
+    assert message in html.unescape(alert[1])
     assert ".db" not in alert[1], "where the database lies is not told"
     assert "<script>document" not in answer.text
     [typed] = query.values()
@@ -148,10 +148,10 @@ def test_what_cannot_be_read_is_told_beside_what_was_typed(
 
 def test_commands_of_a_trial_name_its_draws(client: TestClient) -> None:
     text = client.get("/studies/demo/trials").text
-    found = re.search(r'value="3" aria-label="trial 3" data-replay="([^"]*)" data-enqueue="([^"]*)"', text)
-    assert found
-    assert found[1] == "search replay demo 3"
-    assert found[2] == "search enqueue demo --set model.scorer=ssa --set optimizer.learning_rate=0.004"
+    commands = re.search(r'value="3" aria-label="trial 3" data-replay="([^"]*)" data-enqueue="([^"]*)"', text)
+    assert commands
+    assert commands[1] == "search replay demo 3"
+    assert commands[2] == "search enqueue demo --set model.scorer=ssa --set optimizer.learning_rate=0.004"
 
 
 def test_groups_have_students_intervals() -> None:
@@ -159,15 +159,15 @@ def test_groups_have_students_intervals() -> None:
     words, objectives = ["b", "a", None] * 10, random.normal(size=30)
     table = group_by_value(pl.DataFrame({"value": words, "objective": [*objectives[:-1], None]}))
     assert table["group"].to_list() == ["a", "b", "none"]
-    for group, place, counted in (("a", 1, 10), ("b", 0, 10), ("none", 2, 9)):
-        own = objectives[place::3][:counted]
+    for group, start, counted in (("a", 1, 10), ("b", 0, 10), ("none", 2, 9)):
+        members = objectives[start::3][:counted]
         [row] = table.filter(group=group).to_dicts()
-        reach = student.ppf(0.975, counted - 1) * own.std(ddof=1) / counted**0.5
+        reach = student.ppf(0.975, counted - 1) * members.std(ddof=1) / counted**0.5
         assert row["trials"] == counted
         assert (row["mean"], row["low"], row["high"]) == pytest.approx(
-            (own.mean(), own.mean() - reach, own.mean() + reach)
+            (members.mean(), members.mean() - reach, members.mean() + reach)
         )
-        assert (row["least"], row["most"]) == (own.min(), own.max())
+        assert (row["least"], row["most"]) == (members.min(), members.max())
 
 
 def test_numbers_of_many_values_are_grouped_by_ranges() -> None:
@@ -260,20 +260,20 @@ def test_stars_tags_and_notes_of_trials_are_shared(page: Browser, quiet: str) ->
 
 
 @pytest.mark.parametrize(
-    ("role", "status", "told"),
+    ("role", "status", "message"),
     [("read", 403, "this needs submit"), ("submit", 403, "was launched, not submitted"), ("admin", 204, "")],
 )
-def test_who_may_change_a_study_may_mark_its_trials(tmp_path: Path, role: str, status: int, told: str) -> None:
-    found = f"sqlite:///{tmp_path}/graft.db"
-    with open_store(found) as store:
+def test_who_may_change_a_study_may_mark_its_trials(tmp_path: Path, role: str, status: int, message: str) -> None:
+    database = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(database) as store:
         write_study(store)
-    headers = {"Authorization": f"Bearer {make_token(found, role, role)}"}
-    with client_of(found, needs_token=True) as client:
+    headers = {"Authorization": f"Bearer {make_token(database, role, role)}"}
+    with client_of(database, needs_token=True) as client:
         form = {"number": "3", "starred": "1"}
         answer = client.post("/studies/demo/trials/marks", data=form, headers={**headers, "Accept": "*/*"})
         table = client.get("/studies/demo/trials", headers=headers).text
     assert answer.status_code == status
-    assert told in answer.text
+    assert message in answer.text
     assert ('id="marks"' in table) == (role != "read")
     assert ("★" in table) == (role == "admin")
 
@@ -308,5 +308,7 @@ def test_pages_keep_nobody_out(page: Browser, shown: Shown, path: str, size: str
     page.run("axe.run().then(found => { window.found = found.violations }); 0")
     wait_until(lambda: page.run("window.found !== undefined"))
     serious = "found.filter(({impact}) => impact === 'serious' || impact === 'critical')"
-    told = page.run(f"JSON.stringify({serious}.map(({{id, nodes}}) => [id, nodes.slice(0, 3).map(node => node.html)]))")
-    assert json.loads(told) == []
+    violations = page.run(
+        f"JSON.stringify({serious}.map(({{id, nodes}}) => [id, nodes.slice(0, 3).map(node => node.html)]))"
+    )
+    assert json.loads(violations) == []
