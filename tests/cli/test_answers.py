@@ -38,9 +38,9 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     def run(schema: str, *arguments: str, status: int = 0) -> Any:
         code, out, error = called(monkeypatch, capfd, *arguments, "--format", "json")
         assert code == status, error
-        found = json.loads(out)
-        validator(schema).validate(found)
-        return found
+        answer = json.loads(out)
+        validator(schema).validate(answer)
+        return answer
 
     return run
 
@@ -92,32 +92,34 @@ def test_the_doctor_gives_findings_and_rates(search: Search, monkeypatch: pytest
         yield Rate(case="set complement", step="native", lanes=1, model_steps_per_second=1234.5)
 
     monkeypatch.setattr(doctor, "measure", rates)
-    found = search("doctor", "doctor", "--device", "cpu", "--storage", "/nowhere/graft.db", status=1)
-    assert [rate["model_steps_per_second"] for rate in found["rates"]] == [1234.5]
-    assert [one["name"] for one in found["findings"] if one["is_problem"]] == ["database"]
+    answer = search("doctor", "doctor", "--device", "cpu", "--storage", "/nowhere/graft.db", status=1)
+    assert [rate["model_steps_per_second"] for rate in answer["rates"]] == [1234.5]
+    assert [finding["name"] for finding in answer["findings"] if finding["is_problem"]] == ["database"]
 
 
 @pytest.mark.long
 def test_a_dry_run_times_packs(search: Search, tmp_path: Path) -> None:
-    found = search("dry-run", "launch", SPACE, "--dry-run", "--device", "cpu", "--pack", "2", "--steps", "6")
-    assert (found["trials"], found["is_measured"], found["structures"]) == (48, True, [])
-    assert found["model_steps"] <= 48 * 6
-    rates = [pack["model_steps_per_second"] for pack in found["packs"]]
-    assert found["seconds"]["least"] == pytest.approx(found["model_steps"] / max(rates))
-    assert found["seconds"]["most"] == pytest.approx(found["model_steps"] / min(rates))
+    estimate = search("dry-run", "launch", SPACE, "--dry-run", "--device", "cpu", "--pack", "2", "--steps", "6")
+    assert (estimate["trials"], estimate["is_measured"], estimate["structures"]) == (48, True, [])
+    assert estimate["model_steps"] <= 48 * 6
+    rates = [pack["model_steps_per_second"] for pack in estimate["packs"]]
+    assert estimate["seconds"]["least"] == pytest.approx(estimate["model_steps"] / max(rates))
+    assert estimate["seconds"]["most"] == pytest.approx(estimate["model_steps"] / min(rates))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.long
 def test_a_dry_run_estimates_a_gpu_by_structure(search: Search) -> None:
-    found = search("dry-run", "launch", SPACE, "--dry-run", "--device", "h100")
-    assert (found["is_measured"], found["packs"], found["device"]) == (False, [], "h100")
-    assert sum(one["trials"] for one in found["structures"]) == 48
-    for one in found["structures"]:
-        assert one["used"]["lanes"] <= min(one["trials"], one["best"]["lanes"])
-        assert one["seconds"] == pytest.approx(one["model_steps"] / one["used"]["model_steps_per_second"])
-    total = sum(one["seconds"] for one in found["structures"])
-    assert found["seconds"] == {"least": pytest.approx(total), "most": pytest.approx(total)}
+    estimate = search("dry-run", "launch", SPACE, "--dry-run", "--device", "h100")
+    assert (estimate["is_measured"], estimate["packs"], estimate["device"]) == (False, [], "h100")
+    assert sum(structure["trials"] for structure in estimate["structures"]) == 48
+    for structure in estimate["structures"]:
+        assert structure["used"]["lanes"] <= min(structure["trials"], structure["best"]["lanes"])
+        assert structure["seconds"] == pytest.approx(
+            structure["model_steps"] / structure["used"]["model_steps_per_second"]
+        )
+    total = sum(structure["seconds"] for structure in estimate["structures"])
+    assert estimate["seconds"] == {"least": pytest.approx(total), "most": pytest.approx(total)}
 
 
 def test_only_a_dry_run_of_a_launch_has_a_format(
@@ -136,19 +138,19 @@ def test_a_comparison_of_arms_is_printed_with_or_without_a_page(
 ) -> None:
     (tmp_path / "arms.yaml").write_text(EXPERIMENT)
     assert called(monkeypatch, capfd, "launch", "arms.yaml", "--device", "cpu", "--workers", "1")[0] == 0
-    found = search("report-compare", "report", "compare", "tiny-arms")
-    assert (found["baseline"], found["seeds"], found["studies"]) == ("softmax", 4, ["tiny-arms"])
-    rows = {(row["condition"], row["arm"]): row for row in found["arms"]}
+    comparison = search("report-compare", "report", "compare", "tiny-arms")
+    assert (comparison["baseline"], comparison["seeds"], comparison["studies"]) == ("softmax", 4, ["tiny-arms"])
+    rows = {(row["condition"], row["arm"]): row for row in comparison["arms"]}
     assert rows["", "softmax"]["verdict"] is None
     assert rows["", "average"]["pairs"] == 4
     values = dict(raw(f"sqlite:///{tmp_path}/graft.db", MEANS))
     assert rows["", "average"]["difference"] == pytest.approx(values["average"] - values["softmax"])
-    assert found["findings"][0].startswith("average is ")
-    assert search("report-compare", "report", "compare", "tiny-arms", "-o", "arms.md") == found
-    assert found["findings"][0] in (tmp_path / "arms.md").read_text()
+    assert comparison["findings"][0].startswith("average is ")
+    assert search("report-compare", "report", "compare", "tiny-arms", "-o", "arms.md") == comparison
+    assert comparison["findings"][0] in (tmp_path / "arms.md").read_text()
     status, out, error = called(monkeypatch, capfd, "report", "compare", "tiny-arms")
     assert (status, error) == (0, "")
-    assert found["findings"][0] in out
+    assert comparison["findings"][0] in out
     assert out.splitlines()[-1].split()[0] == "average"
 
 

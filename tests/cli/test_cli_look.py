@@ -150,9 +150,9 @@ def test_status_watch_leaves_quietly_on_interruption(search: Search, monkeypatch
 
 
 def test_trials_gives_programs_every_param_as_a_typed_column(search: Search) -> None:
-    found = search("trials", "demo", "--format", "json").json
-    assert [trial["number"] for trial in found] == list(range(20))
-    for trial in found:
+    trials = search("trials", "demo", "--format", "json").json
+    assert [trial["number"] for trial in trials] == list(range(20))
+    for trial in trials:
         expected = {f"params.{path}": value for path, value in studies.trial(trial["number"]).params.items()}
         assert {
             key: value for key, value in trial.items() if key.startswith("params.") and value is not None
@@ -178,8 +178,8 @@ def test_a_param_that_is_called_as_a_column_is_shown_by_its_path(search: Search,
 def test_trials_filters_sorts_and_cuts(search: Search) -> None:
     where = ("--where", "params.optimizer.learning_rate > 0.005 AND state = 'finished'")
     sorted_by = ("--sort", "params.optimizer.learning_rate DESC")
-    found = search("trials", "demo", *where, *sorted_by, "--top", "3", "--format", "json").json
-    assert [trial["number"] for trial in found] == [12, 11, 10]
+    trials = search("trials", "demo", *where, *sorted_by, "--top", "3", "--format", "json").json
+    assert [trial["number"] for trial in trials] == [12, 11, 10]
     assert [trial["number"] for trial in search("trials", "demo", "--top", "2", "--format", "json").json] == [0, 1]
 
 
@@ -288,9 +288,9 @@ def test_export_writes_trials_and_metrics(search: Search, tmp_path: Path, ending
     assert trials["params.model.scorer.n"].to_list() == [1.5 + n if n % 3 == 0 else None for n in range(20)]
     assert trials["params.task.length"].dtype == pl.Int64
     assert json.loads(trials["config"][4]) == studies.trial(4).config
-    told = {(n, step, name, variant, value) for n in range(20) for step in (50, 100, 200) if step < 200 or n < 16
-            for name, variant, _, value in studies.metrics(n, step)}  # fmt: skip
-    assert set(metrics.select("number", "step", "name", "variant", "value").rows()) == told
+    expected = {(n, step, name, variant, value) for n in range(20) for step in (50, 100, 200) if step < 200 or n < 16
+                for name, variant, _, value in studies.metrics(n, step)}  # fmt: skip
+    assert set(metrics.select("number", "step", "name", "variant", "value").rows()) == expected
 
 
 def test_export_overwrites_only_when_forced(search: Search, tmp_path: Path) -> None:
@@ -406,9 +406,9 @@ def test_a_param_has_its_name_with_dots_in_a_query(search: Search) -> None:
     """The key of a dotted name, which SQLite 3.40 takes for a path where it is not quoted."""
     written = [json.loads(row["params"])["model.scorer"] for row in search("query", PARAMS, "--format", "json").json]
     asked = "SELECT params->>'model.scorer' AS a, params -> 'model.scorer' AS b FROM trials ORDER BY number"
-    found = search("query", asked, "--format", "json").json
-    assert [row["a"] for row in found] == written
-    assert [json.loads(row["b"]) for row in found] == written
+    records = search("query", asked, "--format", "json").json
+    assert [row["a"] for row in records] == written
+    assert [json.loads(row["b"]) for row in records] == written
     others = """SELECT '{"a": {"b.c": 7}}'->'a'->>'b.c' AS a, '{"a": {"b": 2}}'->>'$.a.b' AS b, '[5, 6]'->>1 AS c"""
     assert search("query", others, "--format", "json").json == [{"a": 7, "b": 2, "c": 6}]
 

@@ -81,12 +81,12 @@ def test_a_pack_and_a_native_step_pay():
 
 @pytest.mark.usefixtures("quick")
 def test_a_database_is_looked_at_and_left_as_it_is(here: Run, tmp_path: Path):
-    [line] = [one for one in here("doctor", "--storage", "new.db") if one.startswith("database")]
+    [line] = [text for text in here("doctor", "--storage", "new.db") if text.startswith("database")]
     assert line.endswith("new.db: not there yet, a launch makes it")
     assert list(tmp_path.iterdir()) == []
     open_store(f"sqlite:///{tmp_path}/graft.db").close()
     before = (tmp_path / "graft.db").read_bytes()
-    [line] = [one for one in here("doctor", "--storage", "graft.db") if one.startswith("database")]
+    [line] = [text for text in here("doctor", "--storage", "graft.db") if text.startswith("database")]
     assert line.endswith(", 0 studies")
     assert (tmp_path / "graft.db").read_bytes() == before
 
@@ -109,22 +109,22 @@ def test_a_database_that_cannot_be_used_is_a_problem_and_the_rest_is_told_all_th
     open_store(f"sqlite:///{tmp_path}/newer.db").close()
     raw(f"sqlite:///{tmp_path}/newer.db", "UPDATE graft_version SET version_num = '9999'")
     lines = here("doctor", "--storage", url, status=1)
-    [line] = [one for one in lines if one.startswith("database")]
+    [line] = [text for text in lines if text.startswith("database")]
     assert line.startswith("database    problem: ")
     assert words in line
-    assert any(one.startswith("rate") for one in lines)
+    assert any(text.startswith("rate") for text in lines)
 
 
 def test_bench_writes_json_once(here: Run, tmp_path: Path, quick: list[tuple[str, bool]]):
     *_, last = here("doctor", "--bench", "-o", "machine.json", "--device", "cpu")
     assert last == "machine.json: 1 rates"
     assert quick == [("cpu", True)]
-    found = json.loads((tmp_path / "machine.json").read_text())
-    assert (found["format"], found["device"]) == (1, "cpu")
-    assert found["rates"] == [
+    report = json.loads((tmp_path / "machine.json").read_text())
+    assert (report["format"], report["device"]) == (1, "cpu")
+    assert report["rates"] == [
         {"case": "set complement", "step": "native", "lanes": 1, "model_steps_per_second": 1234.5, "failure": None}
     ]
-    assert {"graft", "torch", "processor", "gpu", "disk"} <= {one["name"] for one in found["findings"]}
+    assert {"graft", "torch", "processor", "gpu", "disk"} <= {finding["name"] for finding in report["findings"]}
     [line] = here("doctor", "--bench", "-o", "machine.json", status=2)
     assert line == "error: machine.json exists; overwrite it with --force, or name another file"
     here("doctor", "--bench", "-o", "machine.json", "--force")
@@ -150,10 +150,10 @@ def test_what_cannot_be_done_is_told_in_one_line(
 def test_an_unused_card_and_a_missing_compiler_are_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(devices, "describe_unused_gpu", lambda: "a card, driver 470 is here, but torch cannot use it")
     monkeypatch.setattr("workers.numerics.native.describe_compiler", lambda: "")
-    found = named(examine())
-    assert found["gpu"].text == "a card, driver 470 is here, but torch cannot use it"
-    assert found["compiler"].text == "none, so that steps are traced; install g++, or set CXX"
-    assert not any(finding.is_problem for finding in found.values())
+    findings = named(examine())
+    assert findings["gpu"].text == "a card, driver 470 is here, but torch cannot use it"
+    assert findings["compiler"].text == "none, so that steps are traced; install g++, or set CXX"
+    assert not any(finding.is_problem for finding in findings.values())
 
 
 @pytest.mark.slow
@@ -166,8 +166,8 @@ def test_a_case_that_fails_is_a_row_and_hides_no_other(monkeypatch: pytest.Monke
         return 100.0
 
     monkeypatch.setattr(timing, "step_rate", rate)
-    found = [(one.lanes, one.model_steps_per_second, one.failure) for one in measure("cpu", bench=False)]
-    assert found == [(1, 100.0, None), (32, 0.0, "CUDA error: an illegal memory access")] * 2
+    rows = [(row.lanes, row.model_steps_per_second, row.failure) for row in measure("cpu", bench=False)]
+    assert rows == [(1, 100.0, None), (32, 0.0, "CUDA error: an illegal memory access")] * 2
 
 
 @pytest.mark.long

@@ -19,10 +19,10 @@ JSON = ("--log-format", "json")
 
 
 def parsed(lines: list[str]) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in lines]
-    for one in found:
-        assert datetime.fromisoformat(one["time"]).tzinfo == UTC
-    return found
+    entries = [json.loads(line) for line in lines]
+    for entry in entries:
+        assert datetime.fromisoformat(entry["time"]).tzinfo == UTC
+    return entries
 
 
 def written(*texts: str) -> list[str]:
@@ -34,8 +34,8 @@ def written(*texts: str) -> list[str]:
 
 
 def test_lines_become_objects_with_their_level():
-    found = parsed(written("error: no π\n", "a line", " in parts\n\nwarning: hot\nnote: that\n", "unfinished"))
-    assert [(one["level"], one["message"]) for one in found] == [
+    entries = parsed(written("error: no π\n", "a line", " in parts\n\nwarning: hot\nnote: that\n", "unfinished"))
+    assert [(entry["level"], entry["message"]) for entry in entries] == [
         ("error", "no π"),
         ("info", "a line in parts"),
         ("warning", "hot"),
@@ -55,8 +55,8 @@ def test_what_is_no_object_is_a_message(text: str):
 
 @pytest.mark.long
 def test_an_error_is_one_object_and_a_wrong_format_one_line(tmp_path: Path):
-    [one] = parsed(search(tmp_path, "launch", "none.yaml", *JSON, status=2))
-    assert (one["level"], one["message"][:9]) == ("error", "none.yaml")
+    [entry] = parsed(search(tmp_path, "launch", "none.yaml", *JSON, status=2))
+    assert (entry["level"], entry["message"][:9]) == ("error", "none.yaml")
     [line] = search(tmp_path, "serve", "--log-format", "xml", status=2)
     assert line == "error: --log-format: 'xml' must be one of text, json"
 

@@ -131,15 +131,15 @@ EVERYWHERE = (
 
 def test_nothing_that_acts_can_be_sent_as_a_query(filled: str, reader: Reader, tmp_path: Path):
     before = everything(filled)
-    place = tmp_path / "made"
+    path = tmp_path / "made"
     tmp_path.chmod(0o777)
     for statement in (*EVERYWHERE, *ACTING[filled.partition(":")[0]]):
         with pytest.raises(StorageError) as caught:
-            reader.query(statement.replace("{place}", str(place)))
+            reader.query(statement.replace("{place}", str(path)))
         assert "\n" not in str(caught.value)
         assert reader.query("SELECT count(*) AS n FROM metrics")["n"].to_list() == [6], statement
     assert everything(filled) == before
-    assert not place.exists()
+    assert not path.exists()
 
 
 def test_a_condition_cannot_act_either(filled: str, reader: Reader):

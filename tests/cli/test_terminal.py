@@ -119,13 +119,13 @@ def test_a_bar_has_its_width(done: int, planned: int, width: int):
 
 
 def commands() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     waiting: list[tuple[str, Any]] = [("search", program())]
     while waiting:
-        name, one = waiting.pop()
-        found[name] = one
-        waiting += [(f"{name} {inner}", command) for inner, command in getattr(one, "commands", {}).items()]
-    return found
+        name, entry = waiting.pop()
+        by_name[name] = entry
+        waiting += [(f"{name} {inner}", command) for inner, command in getattr(entry, "commands", {}).items()]
+    return by_name
 
 
 def test_every_value_has_a_word_and_no_flag_has_one():
@@ -171,9 +171,9 @@ def test_any_path_filters_and_sorts(filled: str):
         rates = every.select(
             pl.col("params").str.json_path_match("$['optimizer.learning_rate']").cast(float)
         ).to_series()
-        found = reader.study("tiny").trials(where="optimizer.learning_rate > 0.01", sort="optimizer.learning_rate DESC")
+        rows = reader.study("tiny").trials(where="optimizer.learning_rate > 0.01", sort="optimizer.learning_rate DESC")
         assert (
-            found["number"].to_list()
+            rows["number"].to_list()
             == every["number"]
             .gather(rates.arg_sort(descending=True))
             .filter(rates.sort(descending=True) > 0.01)

@@ -36,7 +36,7 @@ def added(tmp_path: Path) -> Iterator[None]:
 def test_one_file_is_enough_to_be_listed_and_built(family: str) -> None:
     members = family_of(family)
     assert NAME in plugins.names(members)
-    [configuration] = [found for found in plugins.examples(members) if found["name"] == NAME]
+    [configuration] = [example for example in plugins.examples(members) if example["name"] == NAME]
     assert plugins.name_of(plugins.build(members, configuration)) == NAME
 
 

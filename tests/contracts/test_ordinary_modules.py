@@ -83,18 +83,18 @@ def test_an_ordinary_module_keeps_the_contract_is_launched_and_replays_to_the_bi
 def test_an_own_task_keeps_the_contract_is_launched_replays_to_the_bit_and_says_how_it_trains(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, own = write_task(folder, name), TASKS[name]
+    file, case = write_task(folder, name), TASKS[name]
     configuration = {"name": f"own_{name}"}
     with using(plugins_asked_for([str(file)])):
         for finding in check("task", configuration):
             assert finding.verdict != "broken", f"{finding.check.name}: {finding.reason}"
-        assert step_with("task", configuration).startswith(own.step)
-    (folder / "space.yaml").write_text(TASK_SPACE.format(name=name, model=own.model, metric=own.metric))
+        assert step_with("task", configuration).startswith(case.step)
+    (folder / "space.yaml").write_text(TASK_SPACE.format(name=name, model=case.model, metric=case.metric))
     status, _, error = called(monkeypatch, capsys, "launch", "space.yaml", *OPTIONS)
     assert status == 0, error
     assert "Traceback" not in error
-    reason = own.step.rpartition(": ")[2]
-    assert (reason in error, "slower than by a" in error) == (own.step != "native",) * 2
+    reason = case.step.rpartition(": ")[2]
+    assert (reason in error, "slower than by a" in error) == (case.step != "native",) * 2
     status, out, error = called(monkeypatch, capsys, "replay", "own", "0", "2")
     assert status == 0, (out, error)
     assert out.count("metrics equal to the bit") == 2
@@ -132,13 +132,13 @@ def test_starting_values_are_distributed_as_the_modules_own(folder: Path) -> Non
         assert isinstance(model, ModuleModel)
         parameters = model.parameters(task)
     uniform = (torch.arange(20_000, dtype=torch.float64)[None] + 0.5) / 20_000
-    drawn = {name: one.start.values(uniform)[0] for name, one in parameters.items()}
+    drawn = {name: parameter.start.values(uniform)[0] for name, parameter in parameters.items()}
     assert float(drawn["embedding.weight"].std()) == pytest.approx(1, abs=0.03)
     assert float(drawn["readout.weight"].abs().max()) == pytest.approx(64**-0.5, rel=0.01)
     assert float(drawn["readout.weight"].std()) == pytest.approx((3 * 64) ** -0.5, rel=0.03)
     assert drawn["body.norm.weight"].unique().tolist() == [1.0]
-    assert [name for name, one in parameters.items() if not one.decay] == [
-        name for name, one in parameters.items() if len(one.shape) == 1
+    assert [name for name, parameter in parameters.items() if not parameter.decay] == [
+        name for name, parameter in parameters.items() if len(parameter.shape) == 1
     ]
 
 

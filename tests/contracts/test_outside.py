@@ -92,9 +92,9 @@ def test_a_study_of_outside_plug_ins_is_killed_resumed_and_replayed_after_their_
     (folder / "walk.py").unlink()
     with running(folder, "resume", "walks", "--workers=2", "--pack=3", "--device=cpu") as process:
         lines = ended(process, 0)
-    told = [line for line in lines if line.startswith("note: ")]
-    assert len(told) == 1
-    assert re.match(CHANGED.format(file=re.escape(str(helper)), study="walks"), told[0])
+    notes = [line for line in lines if line.startswith("note: ")]
+    assert len(notes) == 1
+    assert re.match(CHANGED.format(file=re.escape(str(helper)), study="walks"), notes[0])
     assert finished(url, "walks") == 8
     status, out, error = run("replay", "walks", 0, 7)
     assert status == 0, out
@@ -138,8 +138,8 @@ def test_a_launch_of_a_changed_file_goes_on_with_what_is_stored_and_another_name
     assert run("weights", "walks", 0, "-o", "one.safetensors")[2].startswith("note: ")
     assert run("plugin", "show", "walks", "lukewarm")[1] == texts[0][0]
     status, listed, _ = run("plugin", "show", "walks", "--format=json")
-    found = {row["module"]: row["plugins"] for row in json.loads(listed)}
-    assert found == {"lukewarm": "scorer lukewarm", "near": "sampler near", "noise": "", "walk": "task walk"}
+    modules = {row["module"]: row["plugins"] for row in json.loads(listed)}
+    assert modules == {"lukewarm": "scorer lukewarm", "near": "sampler near", "noise": "", "walk": "task walk"}
     assert run("plugin", "show", "walks", "nothing")[0] == 2
     assert run("db", "copy", "graft.db", "other.db")[0] == 0
     assert run("replay", "walks", 2, "--storage", "other.db")[0] == 0
@@ -184,8 +184,8 @@ def test_an_installed_package_offers_plug_ins_that_are_listed_used_and_stored(
     (folder / "space.yaml").write_text(text.replace("./lukewarm.py, ", ""))
     assert run("launch", "space.yaml", *QUICK)[0] == 0
     shutil.rmtree(package)
-    found = run("replay", "walks", 0, 1, 2)
-    assert found[0] == 0, found[1]
+    answer = run("replay", "walks", 0, 1, 2)
+    assert answer[0] == 0, answer[1]
     assert "tepid" not in run("list", "scorers")[1]
 
 
@@ -208,14 +208,14 @@ def test_a_package_that_pip_installs_is_listed(tmp_path: Path) -> None:
             archive.writestr(name, content)
     pip = ("-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(site), str(wheel))
     subprocess.run([sys.executable, *pip], check=True, capture_output=True)
-    found = subprocess.run(
+    listing = subprocess.run(
         [sys.executable, "-m", "graft", "list", "scorers"],
         check=True,
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(site)))},
     )
-    assert "tepid (from extra 1.2): " in found.stdout
+    assert "tepid (from extra 1.2): " in listing.stdout
 
 
 @pytest.mark.long
@@ -236,7 +236,7 @@ def test_a_package_that_is_not_used_is_neither_imported_nor_stored(package: Path
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "told"),
+    ("file", "text", "reason"),
     [
         ("softmax.py", None, "Graft has a scorer of this name"),
         ("tepid.py", "x = (\n", "SyntaxError"),
@@ -244,7 +244,7 @@ def test_a_package_that_is_not_used_is_neither_imported_nor_stored(package: Path
     ],
 )
 def test_a_package_that_offers_what_cannot_be_used_is_told_where_a_name_is_asked_for(
-    package: Path, run: Run, file: str, text: str | None, told: str
+    package: Path, run: Run, file: str, text: str | None, reason: str
 ) -> None:
     scorers = package / "extra" / "scorers"
     source = (scorers / "tepid.py").read_text()
@@ -254,7 +254,7 @@ def test_a_package_that_offers_what_cannot_be_used_is_told_where_a_name_is_asked
     assert (status, error.count("\n")) == (0, 1)
     assert "softmax: " in out
     assert error.startswith("note: the installed package extra 1.2 offers extra.scorers, but ")
-    assert told in error
+    assert reason in error
     status, _, error = run("space", "check", "quick/add", "--plugins=./lukewarm.py")
     assert status == 0, error
     with using(plugins_asked_for()), pytest.raises(PluginError, match=r"'tepid' is no scorer.*extra 1\.2 offers"):
@@ -304,7 +304,7 @@ def test_two_versions_of_a_file_live_side_by_side_and_never_share_a_recording(fo
     for outside in (before, after, before):
         with using(outside):
             built.append(plugins.build(Scorer, {"name": "lukewarm"}))
-    assert [one.floor for one in built] == [0.5, 0.75, 0.5]
+    assert [scorer.floor for scorer in built] == [0.5, 0.75, 0.5]
     assert type(built[0]) is type(built[2]) is not type(built[1])
     assert plugins.structure_of(built[0]) != plugins.structure_of(built[1])
     assert not current().bundles
@@ -314,9 +314,7 @@ def test_two_versions_of_a_file_live_side_by_side_and_never_share_a_recording(fo
 
 def test_equal_files_in_other_places_are_the_same_code(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "moved")
-    packages = [
-        plugins_of_space(str(place / "space.yaml")).bundles[0].package for place in (folder, tmp_path / "moved")
-    ]
+    packages = [plugins_of_space(str(root / "space.yaml")).bundles[0].package for root in (folder, tmp_path / "moved")]
     assert packages[0] == packages[1]
 
 
@@ -368,10 +366,10 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(("text", "reason"), BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("command", ["launch", "space check"])
 def test_a_file_that_cannot_be_used_is_refused_in_a_line_and_nothing_is_written(
-    folder: Path, run: Run, command: str, text: str | bytes | None, told: str
+    folder: Path, run: Run, command: str, text: str | bytes | None, reason: str
 ) -> None:
     if text is not None:
         (folder / "odd.py").write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -381,7 +379,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_a_line_and_nothing_is_written(
     status, out, error = run(*command.split(), "odd.yaml")
     assert (status, out, error.count("\n")) == (2, "", 1), error
     assert error.startswith("error: odd.yaml:")
-    assert re.search(told, error), error
+    assert re.search(reason, error), error
     assert {*folder.iterdir()} == there
 
 
@@ -396,12 +394,12 @@ DOORS = {
 }
 
 
-@pytest.mark.parametrize(("line", "told"), DOORS.values(), ids=DOORS)
-def test_an_entry_that_names_nothing_is_refused_at_its_line(folder: Path, run: Run, line: str, told: str) -> None:
+@pytest.mark.parametrize(("line", "reason"), DOORS.values(), ids=DOORS)
+def test_an_entry_that_names_nothing_is_refused_at_its_line(folder: Path, run: Run, line: str, reason: str) -> None:
     (folder / "odd.yaml").write_text((folder / "base.yaml").read_text().replace("plugins: ./walk.py", line))
     status, out, error = run("launch", "odd.yaml")
     assert (status, out, error.count("\n")) == (2, "", 1), error
-    assert re.match(rf"error: odd\.yaml:3: .*{told}", error), error
+    assert re.match(rf"error: odd\.yaml:3: .*{reason}", error), error
     assert not (folder / "graft.db").exists()
 
 
@@ -409,13 +407,13 @@ def test_a_name_that_exists_is_refused_with_both_origins(folder: Path, run: Run)
     (folder / "more").mkdir()
     shutil.copy(folder / "lukewarm.py", folder / "more" / "lukewarm.py")
     shutil.copy(folder / "lukewarm.py", folder / "softmax.py")
-    for asked, told in (
+    for asked, reason in (
         (("./lukewarm.py", "more/lukewarm.py"), "'lukewarm' of more/lukewarm.py:16: this name is taken by scorer "),
         (("./softmax.py",), "scorer 'softmax' of ./softmax.py:16: Graft has a scorer of this name"),
     ):
         status, out, error = run("list", "scorers", *(f"--plugins={entry}" for entry in asked))
         assert (status, out, error.count("\n")) == (2, "", 1)
-        assert told in error
+        assert reason in error
 
 
 def test_an_error_inside_a_plug_in_is_a_line_with_file_and_line(folder: Path, run: Run) -> None:
@@ -473,7 +471,7 @@ def test_a_new_file_of_a_family_is_a_plug_in_that_a_space_can_name(family: str, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reason"),
     [
         (("scorers", "mine.py"), "'scorers' is no family, did you mean 'scorer'?"),
         (("scorer", "softmax.py"), "Graft has a scorer 'softmax'"),
@@ -482,11 +480,13 @@ def test_a_new_file_of_a_family_is_a_plug_in_that_a_space_can_name(family: str, 
         (("scorer", "walk.py"), "walk.py exists"),
     ],
 )
-def test_a_file_that_cannot_be_begun_is_refused(run: Run, folder: Path, arguments: tuple[str, str], told: str) -> None:
+def test_a_file_that_cannot_be_begun_is_refused(
+    run: Run, folder: Path, arguments: tuple[str, str], reason: str
+) -> None:
     there = {*folder.iterdir()}
     status, out, error = run("plugin", "new", *arguments)
     assert (status, out, error.count("\n")) == (2, "", 1)
-    assert told in error
+    assert reason in error
     assert {*folder.iterdir()} == there
 
 
@@ -520,15 +520,15 @@ def nothing_stays() -> Iterator[None]:
 
 def test_the_table_of_families_has_them_all() -> None:
     """Those that sections name, that parts of their members name, and those that nothing names."""
-    found = {*families().values(), family_of("diagnostic"), family_of("section")}
-    waiting = [*found]
+    reached = {*families().values(), family_of("diagnostic"), family_of("section")}
+    waiting = [*reached]
     while waiting:
         family = waiting.pop()
         rules = [rule for name in plugins.names(family) for rule in plugins.rules(plugins.load(family, name)).values()]
-        new = {rule.family for rule in rules if rule.family} - found
-        found |= new
+        new = {rule.family for rule in rules if rule.family} - reached
+        reached |= new
         waiting += new
-    assert {plugins.title(family): family for family in found} == {name: family_of(name) for name in FAMILIES}
+    assert {plugins.title(family): family for family in reached} == {name: family_of(name) for name in FAMILIES}
     for name in FAMILIES:
         assert packaged_names(name) == list(plugins.names(family_of(name)))
 

@@ -45,7 +45,7 @@ class Loudness(Section):
 
 
 def studies() -> dict[str, StudyData]:
-    one = trials_frame([trial_row(0, 0, "finished", 0.5)])
+    frame = trials_frame([trial_row(0, 0, "finished", 0.5)])
     tried = [
         ({"arm": arm, "configuration": configuration, "seed": seed}, 1.0 + configuration * len(arm) + 0.1 * seed)
         for configuration in range(2)
@@ -62,9 +62,9 @@ def studies() -> dict[str, StudyData]:
     return {
         "arms": study_data(study_row(objective="mse/raw"), trials_frame(arms), metrics_frame(curves)),
         "groups": study_data(study_row(), *set_complement_study(groups=4, members=20)),
-        "one trial": study_data(study_row(), one, metrics_frame([(0, 1, "tvd", "raw", "", 0.5)])),
-        "no metrics": study_data(study_row(), one, metrics_frame([])),
-        "another task": study_data(study_row("accuracy/raw"), one, metrics_frame([(0, 1, "loss", "raw", "", 0.5)])),
+        "one trial": study_data(study_row(), frame, metrics_frame([(0, 1, "tvd", "raw", "", 0.5)])),
+        "no metrics": study_data(study_row(), frame, metrics_frame([])),
+        "another task": study_data(study_row("accuracy/raw"), frame, metrics_frame([(0, 1, "loss", "raw", "", 0.5)])),
     }
 
 
@@ -83,9 +83,9 @@ def test_a_section_that_applies_has_blocks_and_numbers_its_figures_from_its_own_
     numbers = FigureNumbers(own=7, sections=dict.fromkeys(NAMES, 1))
     blocks = list(section.blocks(numbers))
     assert blocks
-    found = [block.number for block in blocks if isinstance(block, Picture)]
-    assert found == list(range(7, 7 + len(found)))
-    assert len(found) <= section.figure_count
+    figures = [block.number for block in blocks if isinstance(block, Picture)]
+    assert figures == list(range(7, 7 + len(figures)))
+    assert len(figures) <= section.figure_count
     assert not any(isinstance(block, Heading) for block in blocks)
 
 
@@ -112,9 +112,9 @@ def test_the_report_names_no_section_and_no_field_of_a_task_or_model() -> None:
 
 @pytest.mark.long
 def test_figures_keep_their_numbers_when_others_are_left_out() -> None:
-    found = studies()
-    assert list(pictures(document(found["groups"]))) == [1, 2, 3, 4]
-    assert list(pictures(document(found["one trial"]))) == [4]
+    data = studies()
+    assert list(pictures(document(data["groups"]))) == [1, 2, 3, 4]
+    assert list(pictures(document(data["one trial"]))) == [4]
 
 
 def test_sections_stand_in_this_order() -> None:
@@ -145,8 +145,8 @@ def test_a_section_without_a_place_is_refused_in_one_line(changes: dict[str, str
 def test_sections_from_outside_stand_behind_the_one_they_name_or_else_last() -> None:
     after = {name: plugins.load(Section, name).after for name in NAMES}
     order = order_sections(after | {"my_dropout": "dropout", "a_part_of_it": "my_dropout", "old": "", "ancient": ""})
-    place = order.index("dropout")
-    assert order[place : place + 4] == ["dropout", "my_dropout", "a_part_of_it", "distribution"]
+    start = order.index("dropout")
+    assert order[start : start + 4] == ["dropout", "my_dropout", "a_part_of_it", "distribution"]
     assert order[-3:] == ["fingerprints", "ancient", "old"]
 
 

@@ -159,10 +159,10 @@ def test_the_solver_agrees_on_a_thousand_examples_of_every_split(name: str) -> N
 @pytest.mark.parametrize("name", MEMBERS)
 def test_shapes_and_tokens_are_as_declared(name: str) -> None:
     task = task_of(name)
-    found = splits(task, 3, 2000)
-    lengths = {split: batch["inputs"].shape[-1] for split, batch in found.items()}
+    batches = splits(task, 3, 2000)
+    lengths = {split: batch["inputs"].shape[-1] for split, batch in batches.items()}
     assert (lengths["training"], max(lengths.values())) == (task.context, task.longest)
-    for batch in found.values():
+    for batch in batches.values():
         assert batch["inputs"].shape == batch["targets"].shape == batch["wanted"].shape
         assert (batch["inputs"].dtype, batch["wanted"].dtype) == (torch.int64, torch.bool)
         assert batch["wanted"].any(-1).all()
@@ -204,7 +204,7 @@ def test_held_out_examples_are_never_trained_on(name: str) -> None:
     for split in seen.keys() - {"training"}:
         assert not seen["training"] & seen[split]
     if name not in ("parentheses", "add_mod"):
-        rest = set.union(*(found for split, found in seen.items() if split not in ("training", "validation")))
+        rest = set.union(*(questions for split, questions in seen.items() if split not in ("training", "validation")))
         assert not seen["validation"] & rest
 
 
@@ -258,13 +258,13 @@ def test_the_loss_is_the_cross_entropy_of_the_outputs_alone(name: str) -> None:
 @pytest.mark.parametrize("name", MEMBERS)
 def test_accuracy_counts_output_tokens_and_whole_outputs_for_copying(name: str) -> None:
     task, batch, logits = draw_batch(name)
-    found = task.metrics(logits, batch)["accuracy"]
+    accuracies = task.metrics(logits, batch)["accuracy"]
     guesses = logits.numpy().argmax(-1)
     for row, guess in enumerate(guesses):
         right = [g == t for g, t, w in zip(guess, batch["targets"][row], batch["wanted"][row], strict=True) if w]
         expected = float(all(right)) if name == "copying" else np.mean(right)
-        assert float(found[row]) == pytest.approx(expected, abs=1e-12)
-    assert 0.1 < float(found.mean()) < 0.95
+        assert float(accuracies[row]) == pytest.approx(expected, abs=1e-12)
+    assert 0.1 < float(accuracies.mean()) < 0.95
 
 
 # --- what is particular to a task
@@ -275,10 +275,10 @@ def test_accuracy_counts_output_tokens_and_whole_outputs_for_copying(name: str) 
 def test_the_splits_share_out_a_coordinate_whatever_the_rest_is(rest: Tokens, size: int) -> None:
     every = torch.linspace(0, 2**32 - 1, 4000, dtype=torch.float64).long()
     rows = torch.tensor(rest).expand(len(every), -1)
-    found = {split: draw_in_split(every, rows, size, split).tolist() for split in Split}
-    assert sorted(number for numbers in found.values() for number in set(numbers)) == list(range(size))
-    assert len(set(found[Split.VALIDATION])) == len(set(found[Split.TEST])) == size // 16
-    counts = Counter(found[Split.TRAINING]).values()
+    draws = {split: draw_in_split(every, rows, size, split).tolist() for split in Split}
+    assert sorted(number for numbers in draws.values() for number in set(numbers)) == list(range(size))
+    assert len(set(draws[Split.VALIDATION])) == len(set(draws[Split.TEST])) == size // 16
+    counts = Counter(draws[Split.TRAINING]).values()
     assert max(counts) - min(counts) <= 1
 
 
@@ -310,19 +310,19 @@ def test_add_mod_trains_on_8938_pairs_and_validates_the_other_471() -> None:
 def test_parentheses_lengths_and_labels_are_as_told() -> None:
     task = task_of("parentheses")
     for split, allowed in {"training": range(1, 21), "validation": range(21, 41), "test": range(21, 41)}.items():
-        found = list(pairs(task, splits(task, 5, 10_000)[split]))
-        assert {len(question) for question, _ in found} == set(allowed)
-        assert np.mean([answer == [3] for _, answer in found]) == pytest.approx(0.46, abs=0.02)
+        examples = list(pairs(task, splits(task, 5, 10_000)[split]))
+        assert {len(question) for question, _ in examples} == set(allowed)
+        assert np.mean([answer == [3] for _, answer in examples]) == pytest.approx(0.46, abs=0.02)
 
 
 @pytest.mark.long
 def test_balanced_strings_of_a_length_are_equally_likely() -> None:
     task = plugins.build(Task, {"name": "parentheses", "length": 8})
     assert isinstance(task, Completion)
-    found = [
+    strings = [
         tuple(q) for q, a in pairs(task, task.training(streams([2]), 60_000, FIRST_STEP)) if a == [3] and len(q) == 8
     ]
-    counts = Counter(found)
+    counts = Counter(strings)
     assert len(counts) == 14  # the fourth Catalan number
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
 
@@ -338,13 +338,13 @@ def test_haystack_draws_counts_uniformly_and_asks_for_repeated_markers_too() -> 
 
 def test_copying_lengths_are_uniform_and_tests_are_by_length() -> None:
     task = task_of("copying")
-    found = splits(task, 9, 5000)
+    batches = splits(task, 9, 5000)
     for split, allowed in {"training": range(2, 11), "validation": range(2, 16)}.items():
-        counts = Counter(len(question) for question, _ in pairs(task, found[split]))
+        counts = Counter(len(question) for question, _ in pairs(task, batches[split]))
         assert counts.keys() == set(allowed)
         assert stats.chisquare(list(counts.values())).pvalue > 1e-3
     for length in range(16, 21):
-        assert {len(question) for question, _ in pairs(task, found[f"length={length}"])} == {length}
+        assert {len(question) for question, _ in pairs(task, batches[f"length={length}"])} == {length}
 
 
 def test_copying_tests_of_all_lengths_together_have_a_share_of_each() -> None:
@@ -384,7 +384,7 @@ def test_mano_has_a_fixed_training_set_that_keeps_to_its_129_short_expressions()
     assert len(first) < 500
     whole = task_of("mano")
     short = [{tuple(q) for q, _ in pairs(whole, b) if operations(q) == 1} for b in splits(whole, 3, 6000).values()]
-    assert [len(found) for found in short] == [129, 9, 9, 0, 0]
+    assert [len(expressions) for expressions in short] == [129, 9, 9, 0, 0]
     for count in (1, 2, 3):
         tested = splits(whole, 3, 500)[f"operations={count}"]
         assert {operations(question) for question, _ in pairs(whole, tested)} == {count}
@@ -441,13 +441,13 @@ def test_a_trial_reports_the_same_numbers_alone_and_packed(name: str) -> None:
 
 def test_a_fixed_set_is_judged_whole() -> None:
     """The mean is over the 471 pairs, although a validation is said to have 40 sequences and a batch 16."""
-    one = trial(0, small("add_mod"))
-    pack = Pack(one, width=2)
-    pack.fill([one])
+    candidate = trial(0, small("add_mod"))
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
     pack.train(3)
     [accuracy, *_] = pack.evaluate([0])[0]
-    recipe = Recipe.of(one.config)
-    batch = {key: tensor[0] for key, tensor in recipe.task.validation(streams([one.seed]), 1).items()}
+    recipe = Recipe.of(candidate.config)
+    batch = {key: tensor[0] for key, tensor in recipe.task.validation(streams([candidate.seed]), 1).items()}
     expected = recipe.task.metrics(recipe.model.outputs(pack.parameters(0), batch, {}), batch)["accuracy"]
     assert accuracy == Metric("accuracy", "raw", "", pytest.approx(float(expected.double().mean()), abs=1e-12))
 
@@ -457,9 +457,9 @@ def test_a_small_transformer_learns_a_small_table_by_heart() -> None:
     settings["model"] = {"name": "transformer", "depth": 1, "width": 16}
     settings["optimizer"] = {"name": "adamw", "learning_rate": 0.01, "weight_decay": 0.0}
     settings["training"] |= {"steps": 300, "validate_every": 300, "batch": 32}
-    one = trial(0, settings)
-    pack = Pack(one, width=2)
-    pack.fill([one])
+    candidate = trial(0, settings)
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
     [report] = pack.train(300)
     assert report.metrics[0] == Metric("accuracy", "raw", "", 1.0)
 
@@ -484,8 +484,10 @@ def test_the_packaged_baseline_has_the_sizes_of_table_4_and_differs_by_seed_alon
     space = spaces.load(f"algorithmic/{name}", families())
     space.check()
     trials = [space.sample(number, lambda draw: 0.5) for number in range(space.search.trials)]
-    assert len({one.seed for one in trials}) == 6
-    assert all((one.config, one.structure) == (trials[0].config, trials[0].structure) for one in trials)
+    assert len({candidate.seed for candidate in trials}) == 6
+    assert all(
+        (candidate.config, candidate.structure) == (trials[0].config, trials[0].structure) for candidate in trials
+    )
     model, optimizer, training = (trials[0].config[part] for part in ("model", "optimizer", "training"))
     *sizes, score = TABLE_4[name]
     assert (

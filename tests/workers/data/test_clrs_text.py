@@ -93,9 +93,9 @@ def entries(question: str) -> list[list[float]]:
 def test_a_plain_solver_agrees_on_texts_of_every_split(algorithm: str) -> None:
     task, (solver, asked) = task_of(algorithm), SOLVERS[algorithm]
     for split, batch in splits(task, 11, 60).items():
-        found = list(texts(task, batch))
-        assert len(found) == 60
-        for question, answer in found:
+        examples = list(texts(task, batch))
+        assert len(examples) == 60
+        for question, answer in examples:
             assert answer == f"{solver(question)}\n\n", (split, question)
             assert question.startswith(f"{algorithm}:\n")
             assert question.endswith(f"\n{asked}:\n")
@@ -105,9 +105,9 @@ def test_a_plain_solver_agrees_on_texts_of_every_split(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "segments_intersect"])
 def test_sizes_are_uniform_in_training_and_fixed_in_each_condition(algorithm: str) -> None:
     task = task_of(algorithm, smallest=5, largest=9, farthest=11, stride=3)
-    found = splits(task, 5, 300)
-    assert list(found) == ["training", "validation", "size=5", "size=8", "size=11"]
-    for split, batch in found.items():
+    batches = splits(task, 5, 300)
+    assert list(batches) == ["training", "validation", "size=5", "size=8", "size=11"]
+    for split, batch in batches.items():
         counts = Counter(size_of(question) for question, _ in texts(task, batch))
         if split in ("training", "validation"):
             assert counts.keys() == set(range(5, 10))
@@ -127,7 +127,7 @@ def test_every_text_fits_into_the_context(algorithm: str) -> None:
     assert task.tokens == len(ALPHABET) + 2 == 50
 
 
-STAR = [int(11 in (one, other)) for one in range(12) for other in range(12)]
+STAR = [int(11 in (node, other)) for node in range(12) for other in range(12)]
 """The matrix of a star around the last of twelve nodes."""
 
 LONGEST = {
@@ -184,11 +184,11 @@ def test_held_out_texts_are_never_trained_on(algorithm: str) -> None:
         for split, batch in splits(task, largest, count).items():
             name = split if split in ("training", "validation") else "test"
             seen.setdefault(name, set()).update(question for question, _ in texts(task, batch))
-    for one, other in combinations(seen.values(), 2):
-        assert not one & other
+    for part, other in combinations(seen.values(), 2):
+        assert not part & other
     shares = {"lcs_length": [224, 16, 16], "kmp_matcher": [98, 7, 7]}
     if algorithm in shares:  # every text of four letters, but for patterns that are only at the end
-        assert [Counter(map(size_of, found))[4] for found in seen.values()] == shares[algorithm]
+        assert [Counter(map(size_of, questions))[4] for questions in seen.values()] == shares[algorithm]
 
 
 DRAWN = {
@@ -246,14 +246,14 @@ def test_numbers_are_drawn_as_told(algorithm: str) -> None:
 )
 def test_graphs_have_their_share_of_links_and_loops(algorithm: str, links: float, loops: float) -> None:
     task = task_of(algorithm, smallest=6, largest=6)
-    found, own, sources = list[bool](), list[bool](), Counter[str]()
+    edges, self_edges, sources = list[bool](), list[bool](), Counter[str]()
     for question, _ in texts(task, task.training(streams([4]), 1500, FIRST_STEP)):
         rows = entries(question)
-        own += [rows[node][node] > 0 for node in (4, 5)]
-        found += [rows[one][other] > 0 for other, one in combinations(range(6), 2)]
+        self_edges += [rows[node][node] > 0 for node in (4, 5)]
+        edges += [rows[node][other] > 0 for other, node in combinations(range(6), 2)]
         sources.update(re.findall(r"\ns: (\d)", question))
-    assert stats.binomtest(sum(found), len(found), links).pvalue > 1e-3
-    assert stats.binomtest(sum(own), len(own), loops).pvalue > 1e-3
+    assert stats.binomtest(sum(edges), len(edges), links).pvalue > 1e-3
+    assert stats.binomtest(sum(self_edges), len(self_edges), loops).pvalue > 1e-3
     assert sources.keys() == (set("012345") if algorithm in ("bfs", "dijkstra") else set())
     assert not sources or stats.chisquare(list(sources.values())).pvalue > 1e-3
 
@@ -261,21 +261,21 @@ def test_graphs_have_their_share_of_links_and_loops(algorithm: str, links: float
 @pytest.mark.parametrize(("algorithm", "power"), [("dijkstra", 2), ("dag_shortest_paths", 1)])
 def test_weights_are_uniform_numbers_or_the_root_of_two(algorithm: str, power: int) -> None:
     task = task_of(algorithm, smallest=6, largest=6)
-    found = [entries(question) for question, _ in texts(task, task.training(streams([5]), 300, FIRST_STEP))]
-    weights = [row[other] for rows in found for node, row in enumerate(rows) for other in range(node) if row[other]]
-    one, other = np.random.default_rng(0).random((2, len(weights)))
-    expected = one if power == 1 else np.sqrt(one * other + 1e-3)
+    matrices = [entries(question) for question, _ in texts(task, task.training(streams([5]), 300, FIRST_STEP))]
+    weights = [row[other] for rows in matrices for node, row in enumerate(rows) for other in range(node) if row[other]]
+    uniform, other = np.random.default_rng(0).random((2, len(weights)))
+    expected = uniform if power == 1 else np.sqrt(uniform * other + 1e-3)
     assert stats.ks_2samp(weights, expected).pvalue > 1e-3
 
 
 def test_a_search_trees_probabilities_are_uniform_numbers_over_their_sum() -> None:
     task = task_of("optimal_bst", smallest=6, largest=6)
-    found = [numbers(q) for q, _ in texts(task, task.training(streams([6]), 500, FIRST_STEP))]
-    assert all(values.pop(6) == 0 for values in found)
+    probabilities = [numbers(q) for q, _ in texts(task, task.training(streams([6]), 500, FIRST_STEP))]
+    assert all(values.pop(6) == 0 for values in probabilities)
     drawn = np.random.default_rng(0).random((500, 13))
     expected = drawn / drawn.sum(1, keepdims=True)
-    for place in (0, 6, 12):  # p_0, q_0, which decides the split, and q_6
-        assert stats.ks_2samp([values[place] for values in found], expected[:, place]).pvalue > 1e-3
+    for index in (0, 6, 12):  # p_0, q_0, which decides the split, and q_6
+        assert stats.ks_2samp([values[index] for values in probabilities], expected[:, index]).pvalue > 1e-3
 
 
 # --- the format
@@ -337,7 +337,7 @@ def example_of(algorithm: str, question: str) -> list[int]:
     if algorithm in PAIRED:
         first, second = (thousandths_of(question, name) for name in PAIRED[algorithm])
         scale = 1000 if algorithm == "task_scheduling" else 1
-        return [number for one, other in zip(first, second, strict=True) for number in (one, other // scale)]
+        return [number for value, other in zip(first, second, strict=True) for number in (value, other // scale)]
     if algorithm == "optimal_bst":
         keys, between = thousandths_of(question, "p"), thousandths_of(question, "q")
         return [number for pair in zip(between, keys, strict=True) for number in pair][:-1]
@@ -493,8 +493,8 @@ def test_hints_are_the_textbooks_steps(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", HINTED)
 def test_every_text_with_hints_fits_into_the_context(algorithm: str) -> None:
     task = task_of(algorithm, hints=True, largest=6, farthest=6)
-    found = list(texts(task, task.training(streams([1]), 500, FIRST_STEP)))
-    assert all(answer.endswith("\n\n") for _, answer in found)
+    examples = list(texts(task, task.training(streams([1]), 500, FIRST_STEP)))
+    assert all(answer.endswith("\n\n") for _, answer in examples)
     assert task.context == task.longest
 
 
@@ -546,13 +546,13 @@ def draw_batch(algorithm: str) -> tuple[ClrsText, Batch, Tensor]:
 @pytest.mark.parametrize("algorithm", ["quicksort", "minimum", "bfs"])
 def test_accuracy_counts_whole_answers_and_token_accuracy_characters(algorithm: str) -> None:
     task, batch, logits = draw_batch(algorithm)
-    found = task.metrics(logits, batch)
+    metrics = task.metrics(logits, batch)
     rows = zip(logits.argmax(-1).tolist(), batch["targets"].tolist(), batch["wanted"].tolist(), strict=True)
     for row, (guess, target, wanted) in enumerate(rows):
         right = [g == t for g, t, w in zip(guess, target, wanted, strict=True) if w]
-        assert float(found["accuracy"][row]) == all(right)
-        assert float(found["token_accuracy"][row]) == pytest.approx(sum(right) / len(right), abs=1e-12)
-    assert 0 < float(found["accuracy"].mean()) < float(found["token_accuracy"].mean()) < 1
+        assert float(metrics["accuracy"][row]) == all(right)
+        assert float(metrics["token_accuracy"][row]) == pytest.approx(sum(right) / len(right), abs=1e-12)
+    assert 0 < float(metrics["accuracy"].mean()) < float(metrics["token_accuracy"].mean()) < 1
 
 
 def test_logits_that_are_no_numbers_have_no_accuracy() -> None:

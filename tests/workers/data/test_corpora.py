@@ -82,7 +82,7 @@ def test_every_corpus_and_tokenizer_is_told_of_here() -> None:
 
 
 def sentences(documents: Sequence[str]) -> list[str]:
-    return [one for document in documents for one in re.split(r"(?<=[.!?])\s+", document) if one]
+    return [sentence for document in documents for sentence in re.split(r"(?<=[.!?])\s+", document) if sentence]
 
 
 def test_stories_have_thousands_of_distinct_sentences_and_no_story_comes_twice() -> None:
@@ -162,7 +162,7 @@ def bare(source: str) -> str:
             for field in ("body", "orelse", "finalbody"):
                 block = getattr(node, field, None)
                 if isinstance(block, list):
-                    kept = [one for one in block if not is_text(one)]
+                    kept = [statement for statement in block if not is_text(statement)]
                     setattr(node, field, kept or ([ast.Pass()] if block and not isinstance(node, ast.Module) else []))
             return node
 
@@ -273,9 +273,9 @@ def test_comments_of_files_go_where_asked(tmp_path: Path) -> None:
 
 
 def test_the_content_of_a_file_decides_and_not_its_name(tmp_path: Path) -> None:
-    one, same, other = (written(tmp_path, text, f"{n}.txt") for n, text in enumerate(("one", "one", "other")))
-    assert one.content() == same.content() != other.content()
-    assert one.content() != File(path=one.path, comments="java").content()
+    file, same, other = (written(tmp_path, text, f"{n}.txt") for n, text in enumerate(("one", "one", "other")))
+    assert file.content() == same.content() != other.content()
+    assert file.content() != File(path=file.path, comments="java").content()
 
 
 def broken(folder: Path) -> Mapping[str, Path]:
@@ -359,12 +359,12 @@ def test_without_a_network_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_parts_share_out_every_character_of_a_corpus(lengths: list[int]) -> None:
     places = iter(range(sum(lengths)))
     documents = ["".join(chr(0x4E00 + next(places)) for _ in range(length)) for length in lengths]
-    found = parts(documents)
-    seen = [set("".join(found[split])) for split in Split]
+    by_split = parts(documents)
+    seen = [set("".join(by_split[split])) for split in Split]
     assert "".join(sorted("".join(pieces(documents)))) == "".join(documents)
     assert set().union(*seen) == set("".join(documents))
     assert sum(map(len, seen)) == sum(lengths)  # so that no two have a character in common
-    inside = [any(piece in document for document in documents) for found_ in found.values() for piece in found_]
+    inside = [any(piece in document for document in documents) for texts in by_split.values() for piece in texts]
     assert all(inside)
 
 
@@ -385,42 +385,42 @@ def test_a_long_text_is_held_out_in_stretches_spread_evenly() -> None:
 def test_counts_of_characters_are_exact_and_rare_ones_are_dropped(tmp_path: Path) -> None:
     text = "".join(Stories(words=3000).documents())
     corpus = written(tmp_path, text)
-    found = tokens(corpus, rare=200)
+    tokenised = tokens(corpus, rare=200)
     cut = parts([text])
     counts = Counter("".join(cut[Split.TRAINING]))
     kept = sorted(character for character, count in counts.items() if count >= 200)
     assert 10 < len(kept) < len(counts)
-    assert found.end == len(kept)
-    assert list(found.counts) == [*(counts[character] for character in kept), len(cut[Split.TRAINING])]
-    assert found.dropped == pytest.approx(
+    assert tokenised.end == len(kept)
+    assert list(tokenised.counts) == [*(counts[character] for character in kept), len(cut[Split.TRAINING])]
+    assert tokenised.dropped == pytest.approx(
         sum(count for count in counts.values() if count < 200) / (counts.total() + len(cut[Split.TRAINING]))
     )
-    for split, numbers in zip(Split, found.stored.arrays, strict=True):
+    for split, numbers in zip(Split, tokenised.stored.arrays, strict=True):
         expected = "".join(
             "".join(character for character in piece if character in kept) + "\0" for piece in cut[split]
         )
         alphabet = [*kept, "\0"]
         assert "".join(alphabet[number] for number in numbers) == expected
-        assert found.sizes[split] == len(expected)
+        assert tokenised.sizes[split] == len(expected)
         assert numbers.dtype == np.uint16
 
 
 def test_what_follows_from_counts_is_what_a_counter_says(tmp_path: Path) -> None:
     text = "aab" * 400
-    found = tokens(written(tmp_path, text))
+    tokenised = tokens(written(tmp_path, text))
     cut = parts([text])[Split.TRAINING]
     counts = Counter("".join(cut) + "\0" * len(cut))
     shares = np.array([*counts.values()]) / counts.total()
-    assert found.most_frequent == pytest.approx(counts.most_common(1)[0][1] / counts.total(), rel=1e-12)
-    assert found.unigram_perplexity == pytest.approx(np.exp(-(shares * np.log(shares)).sum()), rel=1e-12)
-    assert found.dropped == 0
+    assert tokenised.most_frequent == pytest.approx(counts.most_common(1)[0][1] / counts.total(), rel=1e-12)
+    assert tokenised.unigram_perplexity == pytest.approx(np.exp(-(shares * np.log(shares)).sum()), rel=1e-12)
+    assert tokenised.dropped == 0
 
 
 def test_encoding_and_decoding_give_the_text_back_but_for_dropped_tokens(tmp_path: Path) -> None:
-    found = tokens(written(tmp_path, "The cat sat. " * 300 + "Zq"), rare=200)
-    assert found.decode(found.encode("The cat")) == "The cat"
-    assert found.decode(found.encode("Zat q")) == "at "
-    lower = tokens(File(path=found.source.corpus.path), rare=200, lower_case=True)  # pyright: ignore
+    tokenised = tokens(written(tmp_path, "The cat sat. " * 300 + "Zq"), rare=200)
+    assert tokenised.decode(tokenised.encode("The cat")) == "The cat"
+    assert tokenised.decode(tokenised.encode("Zat q")) == "at "
+    lower = tokens(File(path=tokenised.source.corpus.path), rare=200, lower_case=True)  # pyright: ignore
     assert lower.decode(lower.encode("THE Cat")) == "the cat"
 
 
@@ -440,11 +440,11 @@ def by_hand(merges: Sequence[tuple[str, str]], word: Sequence[str]) -> list[str]
     parts_of_word = list(word)
     ranks = {pair: rank for rank, pair in enumerate(merges)}
     while True:
-        known = [(ranks[pair], place) for place, pair in enumerate(pairwise(parts_of_word)) if pair in ranks]
+        known = [(ranks[pair], index) for index, pair in enumerate(pairwise(parts_of_word)) if pair in ranks]
         if not known:
             return parts_of_word
-        _, place = min(known)
-        parts_of_word[place : place + 2] = ["".join(parts_of_word[place : place + 2])]
+        _, index = min(known)
+        parts_of_word[index : index + 2] = ["".join(parts_of_word[index : index + 2])]
 
 
 def test_byte_pairs_are_those_of_the_textbook() -> None:
@@ -471,9 +471,9 @@ def test_byte_pairs_are_those_of_the_textbook() -> None:
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_byte_pairs_give_every_text_back(text: str) -> None:
     encoder = ENCODER
-    found = encoder.encode(text)
-    assert encoder.decode(found) == text
-    assert all(0 <= token < encoder.size for token in found)
+    numbers = encoder.encode(text)
+    assert encoder.decode(numbers) == text
+    assert all(0 <= token < encoder.size for token in numbers)
 
 
 ENCODER = BytePairEncoding(vocabulary=300).encoder(BytePairEncoding(vocabulary=300).learn([SENTENCES]))
@@ -485,9 +485,9 @@ def test_byte_pairs_are_the_same_in_every_process() -> None:
         "print(hash_of([BytePairEncoding(vocabulary=700).learn(Stories(words=4000).documents()).encode()]))"
     )
     program = f"from workers.data.hashing import hash_of\n{program}"
-    found = {subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout for _ in range(2)}
-    assert len(found) == 1
-    assert len(found.pop().strip()) == 64
+    hashes = {subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout for _ in range(2)}
+    assert len(hashes) == 1
+    assert len(hashes.pop().strip()) == 64
 
 
 def test_a_tokenizer_can_come_from_a_file_or_from_gpt_2s_two_files(tmp_path: Path) -> None:
@@ -532,13 +532,13 @@ def test_arrays_come_back_from_disk(
     tmp_path_factory: pytest.TempPathFactory, arrays: list[list[int]], wide: bool, note: str
 ) -> None:
     path = tmp_path_factory.mktemp("store") / "inner" / "a.tokens"
-    content = Stored({"note": note}, [np.array(one, dtype=np.uint32 if wide else np.uint16) for one in arrays])
+    content = Stored({"note": note}, [np.array(numbers, dtype=np.uint32 if wide else np.uint16) for numbers in arrays])
     write(path, content)
-    found = read(path)
-    assert found is not None
-    assert found.notes == {"note": note}
-    assert [one.tolist() for one in found.arrays] == arrays
-    assert {one.dtype for one in found.arrays} == {content.arrays[0].dtype}
+    stored = read(path)
+    assert stored is not None
+    assert stored.notes == {"note": note}
+    assert [array.tolist() for array in stored.arrays] == arrays
+    assert {array.dtype for array in stored.arrays} == {content.arrays[0].dtype}
     assert [*path.parent.iterdir()] == [path]
 
 
@@ -568,7 +568,7 @@ def test_tokens_are_made_once_and_anew_where_the_file_is_broken(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = written(tmp_path, "some text of some length " * 100)
-    expected = [one.tolist() for one in tokens(corpus).stored.arrays]
+    expected = [array.tolist() for array in tokens(corpus).stored.arrays]
     [file] = cache.iterdir()
     made: list[File] = []
 
@@ -578,11 +578,11 @@ def test_tokens_are_made_once_and_anew_where_the_file_is_broken(
 
     monkeypatch.setattr(File, "documents", documents)
     tokens_of.cache_clear()
-    assert [one.tolist() for one in tokens(corpus).stored.arrays] == expected
+    assert [array.tolist() for array in tokens(corpus).stored.arrays] == expected
     assert not made
     file.write_bytes(file.read_bytes()[:-3])
     tokens_of.cache_clear()
-    assert [one.tolist() for one in tokens(corpus).stored.arrays] == expected
+    assert [array.tolist() for array in tokens(corpus).stored.arrays] == expected
     assert len(made) == 1
     assert read(file) is not None
 

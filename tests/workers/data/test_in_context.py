@@ -70,8 +70,8 @@ def said(task: InContext, batch: Batch, predictions: np.ndarray) -> dict[str, fl
     """Return what is reported of the first lane if these [N, n] are predicted; elsewhere the model writes anything."""
     outputs = torch.full((*batch["inputs"].shape[1:3], 1), 77.0, dtype=torch.float64)
     outputs[:, ::2, 0] = torch.from_numpy(predictions)
-    found = task.metrics(outputs, {name: tensor[0] for name, tensor in batch.items()})
-    return dict(task.summary({name: float(values.double().mean()) for name, values in found.items()}))
+    metrics = task.metrics(outputs, {name: tensor[0] for name, tensor in batch.items()})
+    return dict(task.summary({name: float(values.double().mean()) for name, values in metrics.items()}))
 
 
 # --- data
@@ -134,8 +134,8 @@ def test_affine_prompts_of_a_wider_scale_lie_on_the_lines_of_the_plain_ones_and_
     (x, y), (plain, expected) = (read(task.validation(streams(), 20_000)) for task in (wide, AFFINE))
     assert np.allclose(x, 3 * plain, rtol=1e-6)
     assert np.allclose(y - y[:, :1], 3 * (expected - expected[:, :1]), rtol=1e-4, atol=1e-4)
-    found = said(wide, wide.validation(streams(), 20_000), np.zeros((20_000, 12)))["zero_mse"]
-    assert math.isclose(found, float(wide.facts()["chance"]), rel_tol=0.05)
+    error = said(wide, wide.validation(streams(), 20_000), np.zeros((20_000, 12)))["zero_mse"]
+    assert math.isclose(error, float(wide.facts()["chance"]), rel_tol=0.05)
 
 
 @pytest.mark.parametrize("name", QUANTIFIERS)
@@ -252,9 +252,9 @@ def test_the_loss_of_a_quantifier_is_the_cross_entropy_of_the_sign(scale: float)
     outputs.requires_grad_()
     targets = (batch["targets"].double() + 1) / 2
     expected = torch.nn.functional.binary_cross_entropy_with_logits(outputs[:, ::2, 0], targets)
-    found = task.loss(outputs, batch)
-    assert math.isclose(found.item(), expected.item(), rel_tol=1e-12)
-    (gradient,) = torch.autograd.grad(found, outputs)
+    loss = task.loss(outputs, batch)
+    assert math.isclose(loss.item(), expected.item(), rel_tol=1e-12)
+    (gradient,) = torch.autograd.grad(loss, outputs)
     (expected_gradient,) = torch.autograd.grad(expected, outputs)
     assert torch.allclose(gradient, expected_gradient, rtol=1e-10, atol=1e-15)
 
@@ -280,11 +280,11 @@ def test_accuracies_equal_a_count_by_hand(name: str, condition: str) -> None:
         row = [(TRUTH[name](numbers[: end + 1]), answers[end] > 0) for end in range(start, len(numbers))]
         pairs += row
         last.append(row[-1][0] == row[-1][1])
-    hits = {truth: [one == other for one, other in pairs if one == truth] for truth in (True, False)}
-    found = said(task, batch, predictions)
-    assert math.isclose(found["accuracy"], np.mean(hits[True] + hits[False]), rel_tol=1e-12)
-    assert math.isclose(found["balanced_accuracy"], (np.mean(hits[True]) + np.mean(hits[False])) / 2, rel_tol=1e-12)
-    assert math.isclose(found["last_accuracy"], np.mean(last), rel_tol=1e-12)
+    hits = {truth: [label == other for label, other in pairs if label == truth] for truth in (True, False)}
+    metrics = said(task, batch, predictions)
+    assert math.isclose(metrics["accuracy"], np.mean(hits[True] + hits[False]), rel_tol=1e-12)
+    assert math.isclose(metrics["balanced_accuracy"], (np.mean(hits[True]) + np.mean(hits[False])) / 2, rel_tol=1e-12)
+    assert math.isclose(metrics["last_accuracy"], np.mean(last), rel_tol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "constant"), [("every", -1.0), ("some", 1.0)])
@@ -292,9 +292,9 @@ def test_a_constant_has_the_accuracy_that_the_facts_say_and_a_balanced_accuracy_
     name: str, constant: float
 ) -> None:
     task = QUANTIFIERS[name]
-    found = said(task, task.validation(streams(), 20_000), np.full((20_000, 12), constant))
-    assert math.isclose(found["accuracy"], float(task.facts()["chance"]), abs_tol=0.003)
-    assert found["balanced_accuracy"] == 0.5
+    metrics = said(task, task.validation(streams(), 20_000), np.full((20_000, 12), constant))
+    assert math.isclose(metrics["accuracy"], float(task.facts()["chance"]), abs_tol=0.003)
+    assert metrics["balanced_accuracy"] == 0.5
     assert math.isclose(float(Every().facts()["chance"]), 0.975, abs_tol=1e-6)
 
 
@@ -310,22 +310,22 @@ def test_a_prediction_that_is_not_a_number_shows_in_every_metric_that_depends_on
     predictions = np.zeros((5, 12))
     predictions[3, 7] = math.nan
     reference = {"zero_mse", "least_squares_mse"}
-    found = said(task, batch, predictions)
-    assert {metric for metric, value in found.items() if math.isfinite(value)} == found.keys() & reference
+    metrics = said(task, batch, predictions)
+    assert {metric for metric, value in metrics.items() if math.isfinite(value)} == metrics.keys() & reference
 
 
 def test_the_mean_squared_error_is_equation_2() -> None:
     batch = AFFINE.shifted_sets(streams(), 50)["functions=2 inputs=4"]
     _, y = read({key: tensor[:1] for key, tensor in batch.items()})
     predictions = np.random.default_rng(3).normal(size=y.shape)
-    found = said(AFFINE, batch, predictions)
+    metrics = said(AFFINE, batch, predictions)
     expected = np.mean(
         [sum((p[k] - t[k]) ** 2 for k in range(2, 12)) / 12 for p, t in zip(predictions, y, strict=True)]
     )
-    assert math.isclose(found["mse"], expected, rel_tol=1e-12)
-    assert math.isclose(found["zero_mse"], (y[:, 2:] ** 2).sum(1).mean() / 12, rel_tol=1e-12)
-    assert math.isclose(found["highest_output"], predictions[:, 2:].max(1).mean(), rel_tol=1e-12)
-    assert math.isclose(found["lowest_output"], predictions[:, 2:].min(1).mean(), rel_tol=1e-12)
+    assert math.isclose(metrics["mse"], expected, rel_tol=1e-12)
+    assert math.isclose(metrics["zero_mse"], (y[:, 2:] ** 2).sum(1).mean() / 12, rel_tol=1e-12)
+    assert math.isclose(metrics["highest_output"], predictions[:, 2:].max(1).mean(), rel_tol=1e-12)
+    assert math.isclose(metrics["lowest_output"], predictions[:, 2:].min(1).mean(), rel_tol=1e-12)
 
 
 def test_the_zero_predictor_has_the_error_that_follows_from_the_spreads() -> None:
@@ -333,28 +333,28 @@ def test_the_zero_predictor_has_the_error_that_follows_from_the_spreads() -> Non
     for condition, batch in AFFINE.shifted_sets(streams(), 20_000).items():
         if condition.startswith("functions"):
             functions, inputs = (float(part.partition("=")[2]) for part in condition.split())
-            found = said(AFFINE, batch, np.zeros((20_000, 12)))["zero_mse"]
-            assert math.isclose(found, functions**2 * (inputs**2 + 1) * 10 / 12, rel_tol=0.08), condition
+            error = said(AFFINE, batch, np.zeros((20_000, 12)))["zero_mse"]
+            assert math.isclose(error, functions**2 * (inputs**2 + 1) * 10 / 12, rel_tol=0.08), condition
 
 
 def test_least_squares_is_that_of_numpy_on_the_points_before() -> None:
     numbers = np.random.default_rng(4)
     x, noise = numbers.normal(size=(20, 9)), numbers.normal(size=(20, 9))
     y = 2 * x - 1 + noise
-    found = least_squares(torch.from_numpy(x), torch.from_numpy(y)).numpy()
+    predictions = least_squares(torch.from_numpy(x), torch.from_numpy(y)).numpy()
     for row in range(20):
         for k in range(2, 9):
             before = np.stack([x[row, :k], np.ones(k)], 1)
             (a, b), *_ = np.linalg.lstsq(before, y[row, :k], rcond=None)
-            assert math.isclose(found[row, k], a * x[row, k] + b, rel_tol=1e-8, abs_tol=1e-8)
+            assert math.isclose(predictions[row, k], a * x[row, k] + b, rel_tol=1e-8, abs_tol=1e-8)
     same = torch.tensor([[1.0, 1.0, 3.0]]).double()
     assert least_squares(same, torch.tensor([[2.0, 4.0, 9.0]]).double())[0, 2] == 3
 
 
 def test_least_squares_knows_an_affine_function_from_two_points() -> None:
     for condition, batch in AFFINE.shifted_sets(streams(), SAMPLES).items():
-        found = said(AFFINE, batch, np.zeros((SAMPLES, 12)))
-        assert found["least_squares_mse"] < 1e-4 * found["zero_mse"], condition
+        metrics = said(AFFINE, batch, np.zeros((SAMPLES, 12)))
+        assert metrics["least_squares_mse"] < 1e-4 * metrics["zero_mse"], condition
 
 
 # --- training
@@ -395,13 +395,13 @@ def trials_of(path: str) -> list[Trial]:
 @pytest.mark.parametrize("task", TASKS)
 def test_the_space_of_the_paper_trains_every_scorer_of_its_table_1_with_three_seeds(task: str) -> None:
     trials = trials_of(f"in_context/{task}")
-    scorers = Counter(plugins.canonical_json(one.config["model"]["scorer"]) for one in trials)
+    scorers = Counter(plugins.canonical_json(candidate.config["model"]["scorer"]) for candidate in trials)
     assert len(scorers) == 13
     assert set(scorers.values()) == {3}
-    assert len({one.seed for one in trials}) == 3
-    assert len({one.evaluation_seed for one in trials}) == 1
-    for one in trials:
-        recipe = Recipe.of(one.config)
+    assert len({candidate.seed for candidate in trials}) == 3
+    assert len({candidate.evaluation_seed for candidate in trials}) == 1
+    for candidate in trials:
+        recipe = Recipe.of(candidate.config)
         assert isinstance(recipe.model, Regressor)
         assert (recipe.model.depth, recipe.model.heads, recipe.model.width) == (12, 8, 256)
         assert (recipe.training.steps, recipe.training.batch) == (500_000, 64)
@@ -426,7 +426,7 @@ def test_affine_functions_are_judged_on_all_pairs_of_the_paper_s_deviations() ->
 @pytest.mark.parametrize("task", TASKS)
 def test_the_quick_space_compares_softmax_and_ssa_over_eight_seeds(task: str) -> None:
     trials = trials_of(f"quick/{task}")
-    assert Counter(one.config["model"]["scorer"]["name"] for one in trials) == {"softmax": 8, "ssa": 8}
-    seeds = {one.seed for one in trials}
+    assert Counter(candidate.config["model"]["scorer"]["name"] for candidate in trials) == {"softmax": 8, "ssa": 8}
+    seeds = {candidate.seed for candidate in trials}
     assert len(seeds) == 8
-    assert Counter(one.seed for one in trials) == dict.fromkeys(seeds, 2)
+    assert Counter(candidate.seed for candidate in trials) == dict.fromkeys(seeds, 2)

@@ -109,14 +109,14 @@ def test_a_window_is_a_stretch_of_its_part_and_targets_are_the_inputs_moved_by_o
 
 def test_training_starts_at_every_place_of_its_part_and_at_none_beyond(tmp_path: Path) -> None:
     """In a text of ever new characters a window says where it starts."""
-    text = "".join(chr(0x4E00 + place) for place in range(400))
+    text = "".join(chr(0x4E00 + offset) for offset in range(400))
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     task = language(corpus={"name": "file", "path": str(tmp_path / "text.txt")}, length=4)
     whole_part = part(task, Split.TRAINING)
-    found = Counter(tuple(window) for window in windows(task.training(streams(3), 60_000, ZERO)))
+    counts = Counter(tuple(window) for window in windows(task.training(streams(3), 60_000, ZERO)))
     expected = {tuple(whole_part[start : start + 5]) for start in range(len(whole_part) - 4)}
-    assert found.keys() == expected
-    assert stats.chisquare([found[window] for window in expected]).pvalue > 1e-3
+    assert counts.keys() == expected
+    assert stats.chisquare([counts[window] for window in expected]).pvalue > 1e-3
 
 
 def test_a_trial_draws_its_windows_from_its_own_seed_and_step() -> None:
@@ -161,12 +161,12 @@ def test_the_loss_is_over_all_positions_and_metrics_over_the_second_half() -> No
         targets = batch["targets"].numpy()
         picked = -np.take_along_axis(table, targets[..., None], -1)[..., 0]
         right = table.argmax(-1) == targets
-        found = task.metrics(logits, batch)
+        metrics = task.metrics(logits, batch)
         half = length // 2
         assert float(task.loss(logits, batch)) == pytest.approx(picked.mean(), rel=1e-12)
-        np.testing.assert_allclose(found["nll"], picked[:, half:].mean(-1), rtol=1e-12)
-        np.testing.assert_allclose(found["accuracy"], right[:, half:].mean(-1), rtol=1e-12)
-        means = {name: float(values.mean()) for name, values in found.items()}
+        np.testing.assert_allclose(metrics["nll"], picked[:, half:].mean(-1), rtol=1e-12)
+        np.testing.assert_allclose(metrics["accuracy"], right[:, half:].mean(-1), rtol=1e-12)
+        means = {name: float(values.mean()) for name, values in metrics.items()}
         assert task.summary(means) == {**means, "perplexity": pytest.approx(np.exp(picked[:, half:].mean()))}
 
 
@@ -256,13 +256,13 @@ def test_masked_loss_and_metrics_are_over_the_hidden_tokens() -> None:
     targets = batch["targets"].masked_fill(~batch["wanted"], -100)
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
     torch.testing.assert_close(task.loss(logits, batch), expected)
-    found = task.metrics(logits, batch)
+    metrics = task.metrics(logits, batch)
     for row in range(30):
         chosen = batch["wanted"][row]
         nll = torch.nn.functional.cross_entropy(logits[row][chosen], batch["targets"][row][chosen])
-        torch.testing.assert_close(found["nll"][row], nll)
+        torch.testing.assert_close(metrics["nll"][row], nll)
         hits = (logits[row].argmax(-1) == batch["targets"][row])[chosen].double().mean()
-        torch.testing.assert_close(found["accuracy"][row], hits)
+        torch.testing.assert_close(metrics["accuracy"][row], hits)
 
 
 def test_shares_above_one_are_told_in_one_line() -> None:
@@ -316,12 +316,12 @@ def test_a_sentence_is_put_to_a_model_as_told() -> None:
 def scores_by_hand(task: LanguageTask, batch: Batch, logits: Tensor, rows: int) -> list[tuple[float, float]]:
     """Score of the good and the bad sentence of each pair, row by row."""
     picked = logits.log_softmax(-1).gather(-1, batch["targets"][..., None])[..., 0].tolist()
-    scored, found = batch["scored"].tolist(), list[float]()
+    scored, scores = batch["scored"].tolist(), list[float]()
     for start in range(0, len(logits), rows // 2):
         sentence = range(start, start + rows // 2)
         values = [value for row in sentence for value, counts in zip(picked[row], scored[row], strict=True) if counts]
-        found.append(sum(values) / (len(values) if task.probe_score == "mean" else 1))
-    return list(zip(found[::2], found[1::2], strict=True))
+        scores.append(sum(values) / (len(values) if task.probe_score == "mean" else 1))
+    return list(zip(scores[::2], scores[1::2], strict=True))
 
 
 @pytest.mark.parametrize("score", ["sum", "mean"])
@@ -343,13 +343,13 @@ def test_a_pair_counts_if_its_good_sentence_is_more_likely(tmp_path: Path, way: 
 def test_probe_rows_hold_the_sentences_and_their_lengths(tmp_path: Path) -> None:
     task = language(probes=written(tmp_path, one=PAIRS, two="a cat\nthe cat sat on the mat\n"))
     text = task.tokenised
-    found = task.shifted_sets(streams(1, 2), 4)
-    assert list(found) == ["test", "probe=one", "probe=two"]
+    batches = task.shifted_sets(streams(1, 2), 4)
+    assert list(batches) == ["test", "probe=one", "probe=two"]
     for name, sentences in {
         "one": ["the dogs are here .", "the dogs is here .", "this cat is old .", "this cat are old ."],
         "two": ["the cat sat on the mat", "a cat"],
     }.items():
-        batch = found[f"probe={name}"]
+        batch = batches[f"probe={name}"]
         assert batch["inputs"].shape == (2, len(sentences), 22)
         assert torch.equal(batch["inputs"][0], batch["inputs"][1])
         assert batch["lengths"][1].tolist() == [len(sentence) for sentence in sentences]
@@ -364,9 +364,9 @@ def test_probe_rows_hold_the_sentences_and_their_lengths(tmp_path: Path) -> None
 def test_a_tie_is_wrong_and_what_is_no_number_is_none() -> None:
     losses = torch.tensor([[1.0, 2.0], [2.0, 1.0], [1.0, 1.0], [2.0, 9.0], [math.nan, 1.0], [1.0, 1.0]])
     scored = torch.ones(6, 2, dtype=torch.bool)
-    found = told_right(losses, scored, 2, "sum")
-    assert found[:4].tolist() == [0, 0, 1, 1]
-    assert found[4:].isnan().all()
+    verdicts = told_right(losses, scored, 2, "sum")
+    assert verdicts[:4].tolist() == [0, 0, 1, 1]
+    assert verdicts[4:].isnan().all()
     shorter = torch.tensor([[True, True], [True, False]])
     uniform = torch.ones(2, 2)
     assert told_right(uniform, shorter, 2, "sum").tolist() == [0, 0]
@@ -385,12 +385,12 @@ def test_pairs_are_judged_whole_however_small_the_training_batch_is(batch: int, 
             "task": {"name": "language", "corpus": STORIES, "length": 12, "rare": 1, "probes": folder},
             "model": {"name": "transformer", "width": 8, "depth": 1},
         }
-        one = trial(0, settings)
-        pack = Pack(one, width=2)
-        pack.fill([one])
+        candidate = trial(0, settings)
+        pack = Pack(candidate, width=2)
+        pack.fill([candidate])
         [metrics] = pack.evaluate([0]).values()
-        found = {(metric.name, metric.variant, metric.condition): metric.value for metric in metrics}
-        return found["accuracy", "raw", "probe=one"]
+        values = {(metric.name, metric.variant, metric.condition): metric.value for metric in metrics}
+        return values["accuracy", "raw", "probe=one"]
 
     assert accuracy(batch) == accuracy(16)
 
@@ -406,10 +406,10 @@ def test_probes_are_read_once_for_all_trials(tmp_path: Path) -> None:
 
 
 def settings_of(task: Mapping[str, Any], model: str = "transformer", **training: Any) -> dict[str, Any]:
-    found = config(steps=4, every=4, dtype="float32", batch=8, validation_batch=24) | {"task": dict(task)}
-    found["model"] = {"name": model, "depth": 1, "heads": 2, "width": 16}
-    found["training"] |= training
-    return found
+    configuration = config(steps=4, every=4, dtype="float32", batch=8, validation_batch=24) | {"task": dict(task)}
+    configuration["model"] = {"name": model, "depth": 1, "heads": 2, "width": 16}
+    configuration["training"] |= training
+    return configuration
 
 
 @pytest.mark.parametrize(("name", "model"), [("language", "transformer"), ("masked_language", "encoder")])
@@ -429,15 +429,15 @@ def test_a_trial_reports_the_same_numbers_alone_and_packed(tmp_path: Path, name:
 
 
 def test_a_set_is_judged_whole_whatever_the_batch() -> None:
-    one = trial(0, settings_of({"name": "language", "corpus": STORIES, "length": 12, "rare": 1}))
-    pack = Pack(one, width=2)
-    pack.fill([one])
-    found = {metric.name: metric.value for metric in pack.evaluate([0])[0] if metric[1:3] == ("raw", "")}
-    recipe = Recipe.of(one.config)
+    candidate = trial(0, settings_of({"name": "language", "corpus": STORIES, "length": 12, "rare": 1}))
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
+    values = {metric.name: metric.value for metric in pack.evaluate([0])[0] if metric[1:3] == ("raw", "")}
+    recipe = Recipe.of(candidate.config)
     batch = alone(recipe.task.validation(streams(1), 24))
     means = recipe.task.metrics(recipe.model.outputs(pack.parameters(0), batch, {}), batch)
-    assert found["nll"] == pytest.approx(float(means["nll"].mean()), rel=1e-5)
-    assert found["perplexity"] == pytest.approx(math.exp(float(means["nll"].double().mean())), rel=1e-5)
+    assert values["nll"] == pytest.approx(float(means["nll"].mean()), rel=1e-5)
+    assert values["perplexity"] == pytest.approx(math.exp(float(means["nll"].double().mean())), rel=1e-5)
 
 
 @pytest.mark.long
@@ -449,16 +449,16 @@ def test_a_small_model_learns_agreement(tmp_path: Path, name: str, model: str, s
     """Of a language of sentences such as `a1x. `, where a and b go with 1, c and d with 2."""
     text = "".join(f"{'abcd'[n % 4]}{1 + n % 4 // 2}{'xyz'[n * n % 7 % 3]}. " for n in range(2000))
     verbs = {"a": 1, "b": 1, "c": 2, "d": 2}
-    lines = "".join(f"{one}{3 - verb}{what}.\n{one}{verb}{what}.\n" for one, verb in verbs.items() for what in "xyz")
+    lines = "".join(f"{noun}{3 - verb}{what}.\n{noun}{verb}{what}.\n" for noun, verb in verbs.items() for what in "xyz")
     corpus = {"name": "file", "path": f"{written(tmp_path / 'texts', text=text)}/text.txt"}
     probes = written(tmp_path / "probes", agreement=lines)
     task = {"name": name, "corpus": corpus, "length": 16, "rare": 1, "probes": probes, **fields}
     changed = settings_of(task, model, steps=steps, validate_every=steps, batch=32)
     changed["model"]["width"] = 32
     changed["optimizer"] = {"name": "adamw", "learning_rate": 0.01, "weight_decay": 0.0}
-    one = trial(0, changed)
-    pack = Pack(one, width=2)
-    pack.fill([one])
+    candidate = trial(0, changed)
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
     before = {metric[:3]: metric.value for metric in pack.evaluate([0])[0]}
     [report] = pack.train(steps)
     after = {metric[:3]: metric.value for metric in report.metrics}
@@ -472,8 +472,8 @@ def test_a_small_model_learns_agreement(tmp_path: Path, name: str, model: str, s
 def test_the_packaged_baseline_has_the_sizes_of_table_4(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LanguageTask, "facts", lambda _: {})  # the corpus is not needed for this
     space = spaces.load(f"language/{name}", families())
-    one = space.sample(0, lambda _: 0.5)
-    model, optimizer, training, task = (one.config[key] for key in ("model", "optimizer", "training", "task"))
+    candidate = space.sample(0, lambda _: 0.5)
+    model, optimizer, training, task = (candidate.config[key] for key in ("model", "optimizer", "training", "task"))
     assert (model["depth"], model["heads"], model["width"], model["mlp_multiple"]) == (4, 4, 512, 4)
     assert (model["tied"], model["canon"], model["pre_norm"], model["position"]["name"]) == (
         True,
@@ -489,18 +489,18 @@ def test_the_packaged_baseline_has_the_sizes_of_table_4(name: str, monkeypatch: 
 
 def test_the_packaged_masked_space_is_babyberta(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LanguageTask, "facts", lambda _: {})
-    one = spaces.load("language/masked_stories", families()).sample(0, lambda _: 0.5)
-    model, task = one.config["model"], one.config["task"]
+    candidate = spaces.load("language/masked_stories", families()).sample(0, lambda _: 0.5)
+    model, task = candidate.config["model"], candidate.config["task"]
     assert (model["name"], model["depth"], model["heads"], model["width"]) == ("encoder", 8, 8, 256)
     assert (task["share"], task["leave_unmasked"], task["random"]) == (0.15, 0, 0.1)
 
 
 @pytest.mark.long
 def test_the_quick_space_trains() -> None:
-    one = spaces.load("quick/language", families(), {"training.steps": "2"}).sample(0, lambda _: 0.5)
-    assert one.params["task.tokens"] == Recipe.of(one.config).task.facts()["tokens"]
-    pack = Pack(one, width=2)
-    pack.fill([one])
+    candidate = spaces.load("quick/language", families(), {"training.steps": "2"}).sample(0, lambda _: 0.5)
+    assert candidate.params["task.tokens"] == Recipe.of(candidate.config).task.facts()["tokens"]
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
     [report] = pack.train(2)
     assert report.state == "finished"
     assert Metric("perplexity", "raw", "", pytest.approx(25, abs=35)) in report.metrics

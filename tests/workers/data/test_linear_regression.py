@@ -62,28 +62,28 @@ def test_inputs_weights_and_noise_have_the_moments_that_the_fields_say() -> None
     )  # fmt: skip
     rows = task.training(streams(1), 3000, FIRST_STEP)["inputs"][0, :, :-1].double()
     inputs, labels = rows[..., :-1], rows[..., -1:]
-    found = torch.linalg.lstsq(inputs, labels).solution[..., 0]
+    weights = torch.linalg.lstsq(inputs, labels).solution[..., 0]
     ratio = np.array([0.5, 1.0, 2.0]) / (3.5 / 3)
     flat = inputs.flatten(0, 1)
     np.testing.assert_allclose(flat.mean(0), 1.5, atol=0.03)
     np.testing.assert_allclose(np.cov(flat.T), np.diag(2 * ratio), atol=0.05)
-    np.testing.assert_allclose(found.mean(0), -0.5, atol=0.15)
-    np.testing.assert_allclose(np.cov(found.T), np.diag(3 * ratio[::-1]), atol=0.3)
+    np.testing.assert_allclose(weights.mean(0), -0.5, atol=0.15)
+    np.testing.assert_allclose(np.cov(weights.T), np.diag(3 * ratio[::-1]), atol=0.3)
 
 
 def test_the_noise_is_in_the_labels_and_in_the_one_that_is_asked() -> None:
     quiet, loud = (LinearRegression(dimension=2, pairs=5, noise=noise) for noise in (0.0, 4.0))
-    one, other = (task.training(streams(1), 4000, FIRST_STEP) for task in (quiet, loud))
-    assert torch.equal(one["inputs"][..., :-1], other["inputs"][..., :-1])
-    for difference in (other["inputs"] - one["inputs"])[0, :, :-1, -1], (other["targets"] - one["targets"])[0]:
+    batch, other = (task.training(streams(1), 4000, FIRST_STEP) for task in (quiet, loud))
+    assert torch.equal(batch["inputs"][..., :-1], other["inputs"][..., :-1])
+    for difference in (other["inputs"] - batch["inputs"])[0, :, :-1, -1], (other["targets"] - batch["targets"])[0]:
         assert float(difference.double().std()) == pytest.approx(2, rel=0.04)
         assert float(difference.double().mean()) == pytest.approx(0, abs=0.1)
 
 
 def test_a_seed_draws_its_prompts_whatever_the_lane_and_each_step_draws_others() -> None:
-    two, one = TASK.validation(streams(2), 20), TASK.validation(streams(1), 20)
-    assert two.keys() == one.keys()
-    assert all(torch.equal(two[name][:1], one[name]) for name in one)
+    two, alone = TASK.validation(streams(2), 20), TASK.validation(streams(1), 20)
+    assert two.keys() == alone.keys()
+    assert all(torch.equal(two[name][:1], alone[name]) for name in alone)
     assert not torch.equal(two["inputs"][0], two["inputs"][1])
     first, next_one = (TASK.training(streams(1, step), 20, FIRST_STEP)["targets"] for step in range(2))
     assert not (first == next_one).any()
@@ -138,11 +138,11 @@ def test_nothing_errs_less_than_bayes_under_any_shift() -> None:
 
 def test_a_shift_keeps_what_it_does_not_name_and_is_what_a_task_of_its_own_draws() -> None:
     shift = plugins.build(Task, {**plugins.config_of(TASK), "shifts": " noise=2  input_mean=1 ;"})
-    own = plugins.build(Task, {**plugins.config_of(TASK), "noise": 2.0, "input_mean": 1.0})
-    found, expected = shift.shifted_sets(streams(), 10), own.validation(streams(), 10)
-    assert list(found) == ["noise=2 input_mean=1"]
+    task = plugins.build(Task, {**plugins.config_of(TASK), "noise": 2.0, "input_mean": 1.0})
+    sets, expected = shift.shifted_sets(streams(), 10), task.validation(streams(), 10)
+    assert list(sets) == ["noise=2 input_mean=1"]
     for name in ("inputs", "targets", "bayes_error", "least_squares_error", "zero_error"):
-        assert torch.equal(found["noise=2 input_mean=1"][name], expected[name])
+        assert torch.equal(sets["noise=2 input_mean=1"][name], expected[name])
 
 
 def test_lanes_have_distributions_of_their_own() -> None:
@@ -163,18 +163,18 @@ def test_prompts_of_one_pass_are_those_of_whole_passes(task: LinearRegression, m
     knobs: dict[str, Any] = dict(plugins.knobs(task))
     factors = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
     lanes = plugins.bind(task, {path: (value + 0.25) * factors for path, value in knobs.items()})
-    found = lanes.training(streams(3), 19, FIRST_STEP)
+    batch = lanes.training(streams(3), 19, FIRST_STEP)
     for lane in range(3):
         alone = plugins.bind(task, {path: (value + 0.25) * factors[lane : lane + 1] for path, value in knobs.items()})
         drawn = alone.training(Streams(state=streams(3).state[lane : lane + 1]), 19, FIRST_STEP)
-        assert all(torch.equal(drawn[name][0], found[name][lane]) for name in found)
+        assert all(torch.equal(drawn[name][0], batch[name][lane]) for name in batch)
     monkeypatch.setattr(regression, "library", lambda _: None)
     expected = lanes.training(streams(3), 19, FIRST_STEP)
-    assert found.keys() == expected.keys()
+    assert batch.keys() == expected.keys()
     for name, tensor in expected.items():
-        assert found[name].dtype == tensor.dtype
-        torch.testing.assert_close(found[name], tensor, rtol=2e-7, atol=1e-6)
-    torch.testing.assert_close(found["targets"], expected["targets"], rtol=1e-12, atol=1e-12)
+        assert batch[name].dtype == tensor.dtype
+        torch.testing.assert_close(batch[name], tensor, rtol=2e-7, atol=1e-6)
+    torch.testing.assert_close(batch["targets"], expected["targets"], rtol=1e-12, atol=1e-12)
 
 
 def test_loss_and_error_look_at_the_last_position_alone() -> None:
@@ -210,11 +210,11 @@ def test_interleaved_prompts_are_those_of_pairs_with_a_position_each() -> None:
     fields = {**plugins.config_of(TASK), "shifts": "noise=3 pairs=5"}
     pairs, turns = (plugins.build(Task, {**fields, "name": name}) for name in ("linear_regression", INTERLEAVED))
     assert (turns.context, turns.longest) == (25, 25)
-    for one, other in (
+    for batch, other in (
         (pairs.training(streams(), 6, FIRST_STEP), turns.training(streams(), 6, FIRST_STEP)),
         (pairs.shifted_sets(streams(), 6)["noise=3 pairs=5"], turns.shifted_sets(streams(), 6)["noise=3 pairs=5"]),
     ):
-        rows, inputs = one["inputs"], other["inputs"]
+        rows, inputs = batch["inputs"], other["inputs"]
         count = rows.shape[2]
         assert inputs.shape == (2, 6, 2 * count - 1, 3)
         assert other["targets"].shape == (2, 6, count)
@@ -224,8 +224,8 @@ def test_interleaved_prompts_are_those_of_pairs_with_a_position_each() -> None:
                 assert torch.equal(inputs[:, :, 2 * pair + 1, 0], rows[:, :, pair, 3])
                 assert not inputs[:, :, 2 * pair + 1, 1:].any()
                 assert torch.equal(other["targets"][:, :, pair].float(), rows[:, :, pair, 3])
-        assert torch.equal(other["targets"][..., -1], one["targets"])
-        assert all(torch.equal(one[name], other[name]) for name in one if name not in ("inputs", "targets"))
+        assert torch.equal(other["targets"][..., -1], batch["targets"])
+        assert all(torch.equal(batch[name], other[name]) for name in batch if name not in ("inputs", "targets"))
 
 
 def test_every_prefix_is_trained_and_the_last_one_evaluated() -> None:
@@ -253,8 +253,8 @@ def test_a_lane_of_interleaved_prompts_has_a_distribution_of_its_own() -> None:
     )
     for lane, factor in enumerate((1, 2)):
         alone = plugins.replace(task, {path: factor * value for path, value in knobs.items()})
-        found, expected = (one.shifted_sets(streams(), 10)["noise=3"] for one in (together, alone))
-        assert all(torch.equal(found[name][lane], expected[name][lane]) for name in found)
+        actual, expected = (lanes.shifted_sets(streams(), 10)["noise=3"] for lanes in (together, alone))
+        assert all(torch.equal(actual[name][lane], expected[name][lane]) for name in actual)
 
 
 # -- the model -------------------------------------------------------------------------------------------------------
@@ -274,12 +274,12 @@ def test_outputs_are_attention_with_linearised_weights_over_the_other_positions(
     lengths, parameters = torch.tensor([7, 6, 4, 3, 2]), drawn()
     matrix = torch.cat([parameters["score_of_inputs"], parameters["score_of_label"]])
     value = torch.cat([parameters["value_of_inputs"], parameters["value_of_label"]])
-    found = LinearisedAttention(temperature=1.7).outputs(parameters, {"inputs": rows, "lengths": lengths}, {})
+    outputs = LinearisedAttention(temperature=1.7).outputs(parameters, {"inputs": rows, "lengths": lengths}, {})
     for prompt, length in zip(range(5), lengths.tolist(), strict=True):
-        own = rows[prompt, :length]
+        positions = rows[prompt, :length]
         others = ~torch.eye(length, dtype=torch.bool)
-        weights = LinearisedSoftmax(temperature=1.7).weigh((own @ matrix @ own[:, :-1].mT).mT, others, {})
-        torch.testing.assert_close(found[prompt, :length], weights @ (own @ value), rtol=1e-9, atol=1e-9)
+        weights = LinearisedSoftmax(temperature=1.7).weigh((positions @ matrix @ positions[:, :-1].mT).mT, others, {})
+        torch.testing.assert_close(outputs[prompt, :length], weights @ (positions @ value), rtol=1e-9, atol=1e-9)
 
 
 def test_without_centring_it_is_linear_attention_over_the_other_positions() -> None:
@@ -288,13 +288,13 @@ def test_without_centring_it_is_linear_attention_over_the_other_positions() -> N
     parameters = drawn()
     matrix = torch.cat([parameters["score_of_inputs"], parameters["score_of_label"]])
     value = torch.cat([parameters["value_of_inputs"], parameters["value_of_label"]])
-    found = LinearisedAttention(centred=False, temperature=2.0).outputs(parameters, {"inputs": rows}, {})
+    outputs = LinearisedAttention(centred=False, temperature=2.0).outputs(parameters, {"inputs": rows}, {})
     for prompt in range(3):
         for query in range(6):
             others = [rows[prompt, key] for key in range(6) if key != query]
             scores = [float(key @ matrix @ rows[prompt, query, :-1]) for key in others]
             expected = sum(score * float(key @ value) for score, key in zip(scores, others, strict=True)) / 5 / 2.0
-            assert float(found[prompt, query, 0]) == pytest.approx(expected)
+            assert float(outputs[prompt, query, 0]) == pytest.approx(expected)
 
 
 def test_the_weights_of_lemma_4_1_mimic_the_bayes_predictor() -> None:
@@ -304,8 +304,8 @@ def test_the_weights_of_lemma_4_1_mimic_the_bayes_predictor() -> None:
     """
     fields: dict[str, Any] = {"dimension": 3, "pairs": 2000, "noise": 0.5, "lemma": True}
     sets = LinearRegression(**fields, shifts="input_scale=3; pairs=100").shifted_sets(streams(1), 60)
-    means = {name: {key: float(one[key].mean()) for key in one if key.endswith(("error", "temperature"))}
-             for name, one in sets.items()}  # fmt: skip
+    means = {name: {key: float(batch[key].mean()) for key in batch if key.endswith(("error", "temperature"))}
+             for name, batch in sets.items()}  # fmt: skip
     wide, few = means["input_scale=3"], means["pairs=100"]
     assert wide["lemma_temperature"] == pytest.approx(3, rel=0.01)
     assert wide["lemma_optimum_error"] == pytest.approx(wide["bayes_error"], rel=0.1)
@@ -332,28 +332,28 @@ def test_a_task_of_one_feature_is_refused_in_one_line() -> None:
 
 def test_its_evaluations_are_the_temperatures_asked_for_and_the_estimated_one() -> None:
     model = LinearisedAttention(temperature=1.5, temperatures="2 0.5")
-    found = model.evaluations()
-    assert list(found) == ["", "temperature=2", "temperature=0.5", "temperature=estimated"]
+    evaluations = model.evaluations()
+    assert list(evaluations) == ["", "temperature=2", "temperature=0.5", "temperature=estimated"]
     batch = {"inputs": torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0)).double()}
     for label, temperature in [("", 1.5), ("temperature=2", 2.0), ("temperature=0.5", 0.5)]:
         expected = LinearisedAttention(temperature=temperature).outputs(drawn(), batch, {})
-        assert torch.equal(found[label].outputs(drawn(), batch, {}), expected)
+        assert torch.equal(evaluations[label].outputs(drawn(), batch, {}), expected)
 
 
 def test_the_estimated_temperature_is_the_ratio_of_the_moments() -> None:
     batch = {"inputs": torch.randn(6, 9, 4, generator=torch.Generator().manual_seed(2)).double() + 1}
     parameters = drawn()
     parameters["score_of_inputs"] = torch.eye(3).double() + 0.2 * parameters["score_of_inputs"]
-    found = LinearisedAttention(estimated=True).outputs(parameters, batch, {})
+    outputs = LinearisedAttention(estimated=True).outputs(parameters, batch, {})
     for row in range(6):
         inputs = batch["inputs"][row, :, :-1].numpy()
         inputs = inputs - inputs.mean(0)
         scores = float(parameters["value_of_label"]) * inputs @ parameters["score_of_inputs"].numpy() @ inputs.T
         second = np.mean([scores[i, j] ** 2 for i in range(9) for j in range(9) if i != j])
         ratio = float(second / np.mean(np.diag(scores)))
-        one = {"inputs": batch["inputs"][row : row + 1]}
-        expected = LinearisedAttention(temperature=ratio if ratio > 0 else 1.0).outputs(parameters, one, {})
-        torch.testing.assert_close(found[row], expected[0], rtol=1e-9, atol=1e-9)
+        example = {"inputs": batch["inputs"][row : row + 1]}
+        expected = LinearisedAttention(temperature=ratio if ratio > 0 else 1.0).outputs(parameters, example, {})
+        torch.testing.assert_close(outputs[row], expected[0], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("path", ["model", "scorer"])
@@ -369,12 +369,12 @@ def test_softmax_is_validated_at_every_temperature_asked_for() -> None:
     scorer = plugins.build(Scorer, {"name": "softmax_evaluation", "temperature": 3.0, "temperatures": "0.5 2"})
     query, key = torch.randn(2, 1, 2, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     everything = torch.ones(5, 5, dtype=torch.bool)
-    found = scorer.evaluations()
+    scorers = scorer.evaluations()
     expected = {"": 3.0, "scorer=trained": 1.0, "temperature=0.5": 0.5, "temperature=2": 2.0}
-    assert list(found) == list(expected)
+    assert list(scorers) == list(expected)
     for label, temperature in expected.items():
         weights = torch.softmax(query @ key.mT / math.sqrt(3) / temperature, -1)
-        torch.testing.assert_close(found[label].weights(query, key, everything, {}), weights, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(scorers[label].weights(query, key, everything, {}), weights, rtol=1e-10, atol=1e-12)
 
 
 # -- closed forms ----------------------------------------------------------------------------------------------------
@@ -449,10 +449,10 @@ def test_the_error_curve_is_that_of_simulated_prompts(means: float, temperature:
     matrix, value = imitate_posterior_mean(prompts(2, means=means))
     weight = 0.7 / float(value[-1])
     model = matrix / weight, value * weight
-    found = float(error_curve(*model, given).at(temperature))
+    error = float(error_curve(*model, given).at(temperature))
     expected, deviation = simulated(model, given, temperature, 40_000)
     assert deviation < 0.05 * expected
-    assert found == pytest.approx(expected, abs=4 * deviation)
+    assert error == pytest.approx(expected, abs=4 * deviation)
 
 
 def test_the_optimum_is_the_least_of_a_fine_grid_and_the_curve_a_parabola_in_the_inverse() -> None:
@@ -602,8 +602,10 @@ def test_the_packaged_spaces_differ_by_seed_alone(name: str, labels: set[str]) -
     space = spaces.load(name, families())
     space.check()
     trials = [space.sample(number, lambda draw: 0.5) for number in range(space.search.trials)]
-    assert len({one.seed for one in trials}) == len(trials) >= 4
-    assert all((one.config, one.structure) == (trials[0].config, trials[0].structure) for one in trials)
+    assert len({candidate.seed for candidate in trials}) == len(trials) >= 4
+    assert all(
+        (candidate.config, candidate.structure) == (trials[0].config, trials[0].structure) for candidate in trials
+    )
     assert labels < Recipe.of(trials[0].config).model.evaluations().keys()
 
 

@@ -40,15 +40,15 @@ def check_sets(batch: Batch, size: int) -> None:
     assert inputs.dtype == np.float32
     assert inputs.shape[2:] == (size, 11)
     assert batch["query"].shape == (*lengths.shape, 1)
-    for place in np.ndindex(*lengths.shape):
-        items = inputs[place]
+    for index in np.ndindex(*lengths.shape):
+        items = inputs[index]
         assert ((items[:, 0] >= 0) & (items[:, 0] < 1)).all()
         assert sorted(set(items[:, 1:].flatten())) == [0, 1]
         assert (items[:, 1:].sum(-1) == 1).all()
-        best = max(range(lengths[place]), key=lambda item: items[item, 0])
-        assert batch["target"][place] == items[best, 1:].argmax()
+        best = max(range(lengths[index]), key=lambda item: items[item, 0])
+        assert batch["target"][index] == items[best, 1:].argmax()
         if "relevant" in batch:
-            assert batch["relevant"][place].nonzero().tolist() == [[best]]
+            assert batch["relevant"][index].nonzero().tolist() == [[best]]
 
 
 # -- the task --------------------------------------------------------------------------------------------------------
@@ -92,10 +92,10 @@ def test_it_is_judged_on_twice_as_many_items_again_and_again() -> None:
 def test_sizes_share_their_items_and_sets_of_many_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert EVALUATED_ITEMS // 16_384 == 128
     monkeypatch.setattr("workers.data.tasks.max_retrieval.EVALUATED_ITEMS", 256)
-    found = MaxRetrieval(largest=512).shifted_sets(streams(), 6)
-    assert [batch["inputs"].shape[1] for batch in found.values()] == [6, 4, 2, 1, 1]
-    assert len({batch["inputs"].untyped_storage().data_ptr() for batch in found.values()}) == 1
-    for condition, batch in found.items():
+    sets = MaxRetrieval(largest=512).shifted_sets(streams(), 6)
+    assert [batch["inputs"].shape[1] for batch in sets.values()] == [6, 4, 2, 1, 1]
+    assert len({batch["inputs"].untyped_storage().data_ptr() for batch in sets.values()}) == 1
+    for condition, batch in sets.items():
         check_sets(batch, int(condition.removeprefix("items=")))
 
 
@@ -121,10 +121,10 @@ def test_metrics_are_the_share_that_is_right_and_its_cross_entropy() -> None:
     logits = torch.randn(3, 10, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     logits[0, 2] = 9
     logits[1, 4] = 9
-    found = TASK.metrics(logits, batch)
-    assert found["accuracy"][:2].tolist() == [1, 0]
+    metrics = TASK.metrics(logits, batch)
+    assert metrics["accuracy"][:2].tolist() == [1, 0]
     expected = nn.functional.cross_entropy(logits, batch["target"], reduction="none")
-    torch.testing.assert_close(found["cross_entropy"], expected)
+    torch.testing.assert_close(metrics["cross_entropy"], expected)
     torch.testing.assert_close(TASK.loss(logits, batch), expected.mean())
     assert torch.isnan(TASK.metrics(logits * torch.inf, batch)["accuracy"]).all()
     assert TASK.facts() == {"chance": 0.1}
@@ -238,8 +238,8 @@ def reports(numbers: list[int], config: dict[str, Any]) -> dict[int, Any]:
     trials = [trial(number, config) for number in numbers]
     pack = Pack(trials[0], width=len(numbers))
     pack.fill(trials)
-    (found,) = iter(lambda: pack.train(10_000) if pack.running else None, None)
-    return {r.number: {(m.name, m.condition): m.value for m in r.metrics} for r in found}
+    (results,) = iter(lambda: pack.train(10_000) if pack.running else None, None)
+    return {r.number: {(m.name, m.condition): m.value for m in r.metrics} for r in results}
 
 
 @pytest.mark.long
@@ -247,17 +247,17 @@ def test_packed_trials_have_the_very_numbers_of_trials_alone() -> None:
     """On sets of all sizes, without the adapted temperature and with it."""
     config = configuration(diagnostics=True)
     together = reports([0, 1, 2], config)
-    assert len({found["cross_entropy", "items=32"] for found in together.values()}) == 3
-    for number, found in together.items():
-        assert reports([number], config)[number] == found
-        conditions = {condition for name, condition in found if name == "accuracy"}
+    assert len({metrics["cross_entropy", "items=32"] for metrics in together.values()}) == 3
+    for number, metrics in together.items():
+        assert reports([number], config)[number] == metrics
+        conditions = {condition for name, condition in metrics if name == "accuracy"}
         assert conditions == {"", "scorer=trained", "items=32", "items=32 scorer=trained"}
 
 
 @pytest.mark.long
 def test_it_is_learned() -> None:
-    found = reports([0, 1], configuration(steps=400, batch=64, validate_every=400, validation_batch=512))
-    for metrics in found.values():
+    results = reports([0, 1], configuration(steps=400, batch=64, validate_every=400, validation_batch=512))
+    for metrics in results.values():
         assert metrics["accuracy", "scorer=trained"] > 0.6
         assert metrics["accuracy", "items=32 scorer=trained"] < metrics["accuracy", "scorer=trained"]
 

@@ -265,7 +265,7 @@ def short_and_full_games() -> dict[str, Tensor]:
 def metrics_by_hand(logits: np.ndarray, moves: list[int]) -> dict[str, float]:
     """Equations 16-18 of paper 003 prefix by prefix, with the legal moves of open_spiel."""
     state, rows = GAME.new_initial_state(), []
-    for place, move in enumerate(moves):
+    for index, move in enumerate(moves):
         if not move:
             break
         state.apply_action(SQUARE[move - 1])
@@ -274,21 +274,21 @@ def metrics_by_hand(logits: np.ndarray, moves: list[int]) -> dict[str, float]:
         if state.is_terminal():
             break
         legal = {1 + SQUARE.index(square) for square in state.legal_actions()}
-        p = np.exp(logits[place] - logits[place].max())
+        p = np.exp(logits[index] - logits[index].max())
         p /= p.sum()
         exact = np.array([1 / len(legal) if token in legal else 0 for token in range(61)])
         illegal = [token for token in range(61) if token not in legal]
-        rows.append((0.5 * np.abs(p - exact).sum(), p[illegal].sum(), float(int(logits[place].argmax()) in illegal)))
+        rows.append((0.5 * np.abs(p - exact).sum(), p[illegal].sum(), float(int(logits[index].argmax()) in illegal)))
     return dict(zip(("tvd", "itp", "itr"), np.mean(rows, axis=0), strict=True))
 
 
 def test_metrics_equal_the_definitions_also_for_games_that_end_early() -> None:
     batch = short_and_full_games()
     logits = 3 * torch.randn(10, 59, 61, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = Othello().metrics(logits, batch)
+    metrics = Othello().metrics(logits, batch)
     for row, moves in enumerate(batch["inputs"].tolist()):
         for name, value in metrics_by_hand(logits[row].numpy(), moves).items():
-            assert float(found[name][row]) == pytest.approx(value, abs=1e-12)
+            assert float(metrics[name][row]) == pytest.approx(value, abs=1e-12)
 
 
 def test_the_exact_answer_scores_zero_and_a_number_that_is_none_is_told() -> None:
@@ -312,8 +312,8 @@ def test_a_packed_trial_has_the_numbers_of_one_alone(cache: Path) -> None:
     def reports(*together: int) -> dict[tuple[int, int], object]:
         pack = Pack(trials[together[0]], width=2)
         pack.fill([trials[number] for number in together])
-        found = [*pack.train(2), *pack.train(2)]
-        return {(report.number, report.step): report for report in found}
+        results = [*pack.train(2), *pack.train(2)]
+        return {(report.number, report.step): report for report in results}
 
     packed = reports(0, 1)
     assert {step for _, step in packed} == {2, 4}
@@ -334,10 +334,10 @@ def test_a_length_that_leaves_no_move_to_predict_is_refused_in_one_line() -> Non
 def test_the_space_has_table_2() -> None:
     space, coordinates = spaces.load("othello", families()), np.random.default_rng(7)
     drawn = [space.sample(number, lambda _: coordinates.random()).config for number in range(4000)]
-    lengths = np.bincount([one["task"]["length"] for one in drawn], minlength=60)
+    lengths = np.bincount([setting["task"]["length"] for setting in drawn], minlength=60)
     assert not lengths[:15].any()
     assert stats.chisquare(lengths[15:]).pvalue > 1e-3
     highest = {"embedding_dropout": 0.5, "weight_dropout": 0.2, "attention_dropout": 0.3, "mlp_dropout": 0.3}
     for field, high in highest.items():
-        rates = [one["model"][field] for one in drawn]
+        rates = [setting["model"][field] for setting in drawn]
         assert stats.kstest(rates, stats.uniform(0, high).cdf).pvalue > 1e-3

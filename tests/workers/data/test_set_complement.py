@@ -57,11 +57,11 @@ def metrics_by_hand(logits: np.ndarray, sequence: np.ndarray) -> dict[str, float
 def test_metrics_equal_the_definitions() -> None:
     inputs = TASK.validation(streams(1), 50)["inputs"][0]
     logits = torch.randn(50, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 3
-    found = TASK.metrics(logits, {"inputs": inputs})
+    metrics = TASK.metrics(logits, {"inputs": inputs})
     for row in range(50):
         expected = metrics_by_hand(logits[row].numpy(), inputs[row].numpy())
         for name, value in expected.items():
-            assert float(found[name][row]) == pytest.approx(value, abs=1e-12)
+            assert float(metrics[name][row]) == pytest.approx(value, abs=1e-12)
 
 
 def test_the_exact_answer_scores_zero_and_uniform_logits_score_their_known_value() -> None:

@@ -24,17 +24,17 @@ from workers.training.cuda_update import SOURCE, CudaUpdate, cuda_update_of, fin
 from workers.training.recipe import Recipe, layout_of
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
-FUSED = [one for one in OPTIMIZERS if one["name"] != "muon"]
+FUSED = [optimizer for optimizer in OPTIMIZERS if optimizer["name"] != "muon"]
 
 
 def of(recipe: Recipe) -> CudaUpdate:
     return CudaUpdate(recipe, layout_of(recipe))
 
 
-def assert_close(recipe: Recipe, found: Any, expected: Any, *, doubled: bool) -> None:
+def assert_close(recipe: Recipe, actual: Any, expected: Any, *, doubled: bool) -> None:
     close = {"rtol": 1e-12, "atol": 1e-14} if doubled else {"rtol": 1e-5, "atol": 1e-7}
-    for one, other in zip(tree_leaves(found), tree_leaves(expected), strict=True):
-        torch.testing.assert_close(one, other, equal_nan=True, **close)
+    for leaf, other in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
+        torch.testing.assert_close(leaf, other, equal_nan=True, **close)
 
 
 @settings(max_examples=12, deadline=None)
@@ -50,11 +50,11 @@ def test_it_is_the_traced_update(
     optimizer: dict[str, Any], averaging: dict[str, Any], schedule: str, warmup: int, clip_norm: float, dtype: str
 ) -> None:
     warmed = {"warmup": warmup} if schedule in ("linear", "cosine") else {}
-    own = {**optimizer, "schedule": {"name": schedule, **warmed}, "clip_norm": clip_norm, "learning_rate": 0.01}
-    recipe = recipe_of(own, averaging, dtype)
+    fields = {**optimizer, "schedule": {"name": schedule, **warmed}, "clip_norm": clip_norm, "learning_rate": 0.01}
+    recipe = recipe_of(fields, averaging, dtype)
     layout = layout_of(recipe)
-    found = trained(of(recipe), recipe, layout, lanes=3)
-    assert_close(recipe, found, trained(traced_of(recipe, layout), recipe, layout, 3), doubled=dtype == "float64")
+    state = trained(of(recipe), recipe, layout, lanes=3)
+    assert_close(recipe, state, trained(traced_of(recipe, layout), recipe, layout, 3), doubled=dtype == "float64")
 
 
 @pytest.mark.parametrize("optimizer", FUSED, ids=str)
@@ -65,8 +65,8 @@ def test_bits_depend_neither_on_the_number_of_lanes_nor_on_the_order_of_threads(
     emulated_kernels.library(SOURCE).order(1)
     try:
         for lanes in (1, 2, 7):
-            found = tree_leaves(trained(of(recipe), recipe, layout, lanes))
-            assert all(torch.equal(one, other[:lanes]) for one, other in zip(found, expected, strict=True))
+            leaves = tree_leaves(trained(of(recipe), recipe, layout, lanes))
+            assert all(torch.equal(leaf, other[:lanes]) for leaf, other in zip(leaves, expected, strict=True))
     finally:
         emulated_kernels.library(SOURCE).order(0)
 
@@ -84,7 +84,9 @@ def test_knobs_of_each_lane_are_its_own_and_what_is_written_into_them_shows() ->
         if step == 2:
             knobs["optimizer.weight_decay"][1] = 0.7
             state.step[2] = expected.step[2] = 0
-        state, expected = (one(knobs, own, gradient, loss) for one, own in ((fused, state), (traced, expected)))
+        state, expected = (
+            update(knobs, before, gradient, loss) for update, before in ((fused, state), (traced, expected))
+        )
     assert_close(recipe, state, expected, doubled=True)
     assert state.diverged_at.tolist() == [0, 3, 0]
 
@@ -95,9 +97,9 @@ def test_frozen_parameters_keep_their_values() -> None:
         {"name": "sgd"}, {"name": "none"}, model={"name": "transformer", "width": 8, "activation": spline}
     )
     layout = layout_of(recipe)
-    found = trained(of(recipe), recipe, layout, lanes=2)
-    assert_close(recipe, found, trained(traced_of(recipe, layout), recipe, layout, 2), doubled=True)
-    assert layout.split(found.parameters[0])["activation.knots"].tolist() == [1, 2, 3]
+    state = trained(of(recipe), recipe, layout, lanes=2)
+    assert_close(recipe, state, trained(traced_of(recipe, layout), recipe, layout, 2), doubled=True)
+    assert layout.split(state.parameters[0])["activation.knots"].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
@@ -126,7 +128,7 @@ def test_it_is_compared_with_the_traced_one_before_it_is_used(optimizer: dict[st
     drawn = cuda_update._knobs_of
     wrong = 3  # weight decay
     monkeypatch.setattr(
-        cuda_update, "_knobs_of", lambda own: [knob + 0.1 * (at == wrong) for at, knob in enumerate(drawn(own))]
+        cuda_update, "_knobs_of", lambda bound: [knob + 0.1 * (at == wrong) for at, knob in enumerate(drawn(bound))]
     )
     assert find_fault(of(recipe), recipe, layout, CPU) == "the kernel gives other numbers than the traced update"
 

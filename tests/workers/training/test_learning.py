@@ -33,18 +33,18 @@ from workers.training.learning.architecture import Architecture
 from workers.training.recipe import Recipe, layout_of
 
 
-def parameters_after(one: Trial, steps: int) -> dict[str, Tensor]:
-    pack = Pack(one, width=2)
-    pack.fill([one])
+def parameters_after(candidate: Trial, steps: int) -> dict[str, Tensor]:
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
     if steps:
         pack.train(steps)
-    return pack.parameters(one.number)
+    return pack.parameters(candidate.number)
 
 
-def plainly(one: Trial, steps: int) -> dict[str, Tensor]:
+def plainly(candidate: Trial, steps: int) -> dict[str, Tensor]:
     """Algorithm 1 with torch's own autograd, optimizers and clipping: a loop over models, two backward passes."""
-    recipe = Recipe.of(one.config)
-    start = parameters_after(one, 0)
+    recipe = Recipe.of(candidate.config)
+    start = parameters_after(candidate, 0)
     form = {name: value.clone().requires_grad_() for name, value in start.items() if not name.startswith("models.")}
     models = [
         {
@@ -62,9 +62,9 @@ def plainly(one: Trial, steps: int) -> dict[str, Tensor]:
         )
         for model in models
     ]
-    of_form = torch.optim.Adam(form.values(), lr=one.config["learning"]["optimizer"]["learning_rate"])
+    of_form = torch.optim.Adam(form.values(), lr=candidate.config["learning"]["optimizer"]["learning_rate"])
     for step in range(steps):
-        batch = recipe.learning.training(recipe.task, torch.tensor([one.seed]), BATCH, torch.tensor([step]))
+        batch = recipe.learning.training(recipe.task, torch.tensor([candidate.seed]), BATCH, torch.tensor([step]))
         judging = {name.removeprefix("held_out."): t[0] for name, t in batch.items() if name.startswith("held_out.")}
         for optimizer in (*optimizers, of_form):
             optimizer.zero_grad()
@@ -74,8 +74,8 @@ def plainly(one: Trial, steps: int) -> dict[str, Tensor]:
         )
         of_judging = torch.autograd.grad(total, [*form.values()])
         for m, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
-            own = {name: t[0, m * BATCH : (m + 1) * BATCH] for name, t in batch.items() if "." not in name}
-            loss = recipe.task.loss(recipe.model.outputs(model | form, own, {}), own)
+            examples = {name: t[0, m * BATCH : (m + 1) * BATCH] for name, t in batch.items() if "." not in name}
+            loss = recipe.task.loss(recipe.model.outputs(model | form, examples, {}), examples)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.values(), 0.3)
             for group in optimizer.param_groups:
@@ -93,7 +93,7 @@ def plainly(one: Trial, steps: int) -> dict[str, Tensor]:
 @pytest.mark.parametrize("part", ["mlp", "attention", "both"])
 def test_stage_one_is_algorithm_1_in_plain_pytorch(part: str) -> None:
     kernel = {"name": "spline_kernel", "phi": SPLINE}
-    one = trial(
+    candidate = trial(
         4,
         settings(
             activation=SPLINE if part != "attention" else {"name": "gelu"},
@@ -101,14 +101,14 @@ def test_stage_one_is_algorithm_1_in_plain_pytorch(part: str) -> None:
             learning=stage_one(),
         ),
     )
-    found, expected = parameters_after(one, 3), plainly(one, 3)
-    assert found.keys() == expected.keys()
-    assert {name for name in found if "models" not in name} == {
+    named, expected = parameters_after(candidate, 3), plainly(candidate, 3)
+    assert named.keys() == expected.keys()
+    assert {name for name in named if "models" not in name} == {
         *(["activation.knots"] if part != "attention" else []),
         *(["scorer.phi.knots"] if part != "mlp" else []),
     }
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-7, atol=1e-7, msg=name)  # Adam scales gradients of 1e-15
+        torch.testing.assert_close(named[name], value, rtol=1e-7, atol=1e-7, msg=name)  # Adam scales gradients of 1e-15
 
 
 def gradients(batch: Batch, recipe: Recipe, flat: Tensor) -> dict[str, Tensor]:
@@ -121,9 +121,9 @@ def gradients(batch: Batch, recipe: Recipe, flat: Tensor) -> dict[str, Tensor]:
 
 
 def test_weights_get_no_gradient_from_held_out_data_and_the_spline_none_from_training_data() -> None:
-    one = trial(2, settings(learning=stage_one()))
-    recipe = Recipe.of(one.config)
-    flat = layout_of(recipe).initial(torch.tensor([one.seed]))[0]
+    candidate = trial(2, settings(learning=stage_one()))
+    recipe = Recipe.of(candidate.config)
+    flat = layout_of(recipe).initial(torch.tensor([candidate.seed]))[0]
     drawn = [recipe.learning.training(recipe.task, torch.tensor([5]), BATCH, torch.tensor([step])) for step in (0, 1)]
     batch, other = ({name: tensor[0] for name, tensor in whole.items()} for whole in drawn)
     of_held_out = {name: other[name] if name.startswith("held_out.") else tensor for name, tensor in batch.items()}
@@ -147,16 +147,16 @@ def test_packed_stage_one_equals_alone_to_the_bit_with_knobs_of_its_own() -> Non
 
 @pytest.mark.long
 def test_models_begin_anew_in_turn_and_then_train_like_others_of_their_age() -> None:
-    one = trial(1, settings(learning=stage_one(life=6), steps=20))  # a turn every 2 steps: model 0 at 2, 8, 14 ...
-    pack = Pack(one, width=2)
-    pack.fill([one])
+    renewed = trial(1, settings(learning=stage_one(life=6), steps=20))  # a turn every 2 steps: model 0 at 2, 8, 14 ...
+    pack = Pack(renewed, width=2)
+    pack.fill([renewed])
     seen = [{name: value.clone() for name, value in pack.parameters(1).items()}]
     for _ in range(10):
         pack.train(1)
         seen.append({name: value.clone() for name, value in pack.parameters(1).items()})
     layout = layout_of(Recipe.of(settings(activation={"name": "gelu"})))
     for model, begun in [(0, 2), (1, 4), (2, 6), (0, 8)]:
-        fresh = layout.split(layout.initial(torch.tensor([one.seed]), begun)[0])
+        fresh = layout.split(layout.initial(torch.tensor([renewed.seed]), begun)[0])
         for name, start in fresh.items():
             after = seen[begun + 1][f"models.{model}.{name}"]
             # One step of AdamW moves each entry by at most its rate, 0.02, and the decay.
@@ -218,7 +218,7 @@ TASKS: dict[str, Task] = {
 def identities(task: Task, batch: Batch) -> set[tuple[int, ...]]:
     """Return what tells sequences apart, zeros at the end left out."""
     rows = [tuple(row) for row in task.identity(batch)[0].tolist()]
-    return {row[: max((place + 1 for place, value in enumerate(row) if value), default=0)] for row in rows}
+    return {row[: max((index + 1 for index, value in enumerate(row) if value), default=0)] for row in rows}
 
 
 def test_a_share_of_a_text_is_its_last_documents_and_shares_no_token_with_the_rest() -> None:
@@ -265,11 +265,13 @@ def test_a_share_without_a_sequence_is_refused() -> None:
 @pytest.mark.long
 def test_a_frozen_spline_beside_one_that_learns_keeps_its_values_in_stage_one() -> None:
     frozen = {**SPLINE, "start": "given", "values": "1 2 3 4 5 6 7 8 9", "frozen": True}
-    one = trial(1, settings(activation=frozen, scorer={"name": "spline_kernel", "phi": SPLINE}, learning=stage_one()))
-    named = parameters_after(one, 3)
+    candidate = trial(
+        1, settings(activation=frozen, scorer={"name": "spline_kernel", "phi": SPLINE}, learning=stage_one())
+    )
+    named = parameters_after(candidate, 3)
     for model in range(MODELS):
         assert torch.equal(named[f"models.{model}.activation.knots"], torch.arange(1.0, 10.0, dtype=torch.float64))
-    assert not torch.equal(named["scorer.phi.knots"], parameters_after(one, 0)["scorer.phi.knots"])
+    assert not torch.equal(named["scorer.phi.knots"], parameters_after(candidate, 0)["scorer.phi.knots"])
 
 
 def test_without_a_share_both_learn_from_all_training_data() -> None:
@@ -320,33 +322,33 @@ def test_a_frozen_spline_trains_the_weights_as_one_whose_knots_are_never_moved()
         batch = recipe.task.training(
             Streams.of(torch.tensor([frozen.seed]), Purpose.TRAINING_DATA, step), BATCH, torch.tensor([step])
         )
-        own = {name: tensor[0] for name, tensor in batch.items()}
+        examples = {name: tensor[0] for name, tensor in batch.items()}
         optimizer.zero_grad()
         knots = {"activation.knots": start["activation.knots"]}
-        recipe.task.loss(recipe.model.outputs(weights | knots, own, {}), own).backward()
+        recipe.task.loss(recipe.model.outputs(weights | knots, examples, {}), examples).backward()
         torch.nn.utils.clip_grad_norm_(weights.values(), 0.3)
         for group in optimizer.param_groups:
             group["lr"] = 0.02 * float(recipe.optimizer.schedule.factor(torch.tensor(step), torch.tensor(STEPS)))
         optimizer.step()
-    found = parameters_after(frozen, 3)
+    named = parameters_after(frozen, 3)
     for name, value in weights.items():
-        torch.testing.assert_close(found[name], value.detach(), rtol=1e-7, atol=1e-7, msg=name)
+        torch.testing.assert_close(named[name], value.detach(), rtol=1e-7, atol=1e-7, msg=name)
 
 
 def test_metrics_are_means_over_the_models() -> None:
-    one = trial(3, settings(learning=stage_one()))
-    named = parameters_after(one, 3)
-    recipe = Recipe.of(one.config)
-    whole = recipe.task.validation(Streams.of(torch.tensor([one.seed]), Purpose.VALIDATION_DATA, 0), 16)
+    candidate = trial(3, settings(learning=stage_one()))
+    named = parameters_after(candidate, 3)
+    recipe = Recipe.of(candidate.config)
+    whole = recipe.task.validation(Streams.of(torch.tensor([candidate.seed]), Purpose.VALIDATION_DATA, 0), 16)
     batch = {name: tensor[0] for name, tensor in whole.items()}
     expected = []
     for m in range(MODELS):
-        own = {n.removeprefix(f"models.{m}."): v for n, v in named.items() if n.startswith(f"models.{m}.")}
-        outputs = recipe.model.outputs(own | {"activation.knots": named["activation.knots"]}, batch, {})
+        weights = {n.removeprefix(f"models.{m}."): v for n, v in named.items() if n.startswith(f"models.{m}.")}
+        outputs = recipe.model.outputs(weights | {"activation.knots": named["activation.knots"]}, batch, {})
         expected.append(float(recipe.task.metrics(outputs, batch)["accuracy"].mean()))
-    report = alone(one)[one.number, 3]
-    [found] = [metric.value for metric in report.metrics if metric[:3] == ("accuracy", "raw", "")]
-    assert found == pytest.approx(sum(expected) / MODELS, abs=1e-12)
+    report = alone(candidate)[candidate.number, 3]
+    [accuracy] = [metric.value for metric in report.metrics if metric[:3] == ("accuracy", "raw", "")]
+    assert accuracy == pytest.approx(sum(expected) / MODELS, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +380,7 @@ def test_dropout_and_padding_are_refused() -> None:
 def test_tasks_that_differ_in_their_data_alone_train_in_one_pack_and_each_as_alone(learning: dict[str, Any]) -> None:
     configs = [{**settings(learning=learning), "task": {"name": name, "digits": 2}} for name in ("add", "add_reversed")]
     trials = [trial(number, configs[number % 2]) for number in range(6)]
-    assert len({one.structure for one in trials}) == 1
+    assert len({candidate.structure for candidate in trials}) == 1
     assert_equal_to_the_bit(trials)
     first, second = (alone(trial(7, config))[7, STEPS].metrics for config in configs)
     assert first != second

@@ -46,22 +46,22 @@ pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler 
 def test_it_is_the_traced_update(
     optimizer: dict[str, Any], averaging: dict[str, Any], schedule: str, clip_norm: float, dtype: str
 ) -> None:
-    own = {**optimizer, "schedule": {"name": schedule}, "clip_norm": clip_norm, "learning_rate": 0.01}
-    recipe = recipe_of(own, averaging, dtype)
+    fields = {**optimizer, "schedule": {"name": schedule}, "clip_norm": clip_norm, "learning_rate": 0.01}
+    recipe = recipe_of(fields, averaging, dtype)
     layout = layout_of(recipe)
     compiled = trained(update_in_c(recipe, layout), recipe, layout, lanes=3)
     traced = trained(traced_of(recipe, layout), recipe, layout, lanes=3)
     close = {"rtol": 1e-12, "atol": 1e-14} if dtype == "float64" else {"rtol": 1e-5, "atol": 1e-7}
-    for found, expected in zip(tree_leaves(compiled), tree_leaves(traced), strict=True):
-        torch.testing.assert_close(found, expected, **close)
+    for actual, expected in zip(tree_leaves(compiled), tree_leaves(traced), strict=True):
+        torch.testing.assert_close(actual, expected, **close)
 
 
 def test_models_of_other_sizes_and_batches_share_the_recording_of_scalars(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search over structures would record it for each of its trials, which may train for a second."""
     monkeypatch.setattr("workers.numerics.tracing._RECORDINGS", {})
     seconds = list[float]()
-    for own in (config(averaging={"name": "bema"}), config(averaging={"name": "bema"}, width=20, batch=8, length=3)):
-        recipe = Recipe.of(own)
+    for case in (config(averaging={"name": "bema"}), config(averaging={"name": "bema"}, width=20, batch=8, length=3)):
+        recipe = Recipe.of(case)
         update = update_in_c(recipe, layout_of(recipe))
         trained(update, recipe, layout_of(recipe), lanes=3)
         seconds.append(update.seconds)
@@ -82,8 +82,8 @@ def test_large_moments_and_averages_are_moved_in_place_by_the_same_bits(
     after = update(knobs, before, torch.ones_like(before.parameters), torch.ones(3))
     assert after.shadow["ema"] is before.shadow["ema"]
     assert all(after.moments[name] is moment for name, moment in before.moments.items())
-    for found, same in zip(tree_leaves(trained(update, recipe, layout, lanes=3)), tree_leaves(expected), strict=True):
-        assert torch.equal(found, same)
+    for actual, same in zip(tree_leaves(trained(update, recipe, layout, lanes=3)), tree_leaves(expected), strict=True):
+        assert torch.equal(actual, same)
 
 
 def test_lanes_without_a_gradient_are_left_out() -> None:
@@ -94,17 +94,17 @@ def test_lanes_without_a_gradient_are_left_out() -> None:
     before = start_of(recipe, layout, lanes=3)
     gradient = torch.ones_like(before.parameters)
     expected = native_update(knobs, before, gradient, torch.ones(3))
-    found = native_update(knobs, before, gradient[:2], torch.ones(2))
-    assert found.step.tolist() == [1, 1, 0]
-    for one, same in zip(tree_leaves(found), tree_leaves(expected), strict=True):
-        assert torch.equal(one[:2], same[:2])
+    state = native_update(knobs, before, gradient[:2], torch.ones(2))
+    assert state.step.tolist() == [1, 1, 0]
+    for leaf, same in zip(tree_leaves(state), tree_leaves(expected), strict=True):
+        assert torch.equal(leaf[:2], same[:2])
 
 
 @pytest.mark.parametrize("change", ["a knob", "a step", "other tensors"])
 def test_what_is_written_into_lanes_shows_at_the_next_update(change: str) -> None:
     """Scalars of steps to come are kept; a hundred steps are more than are kept together."""
-    own = {"name": "adamw", "schedule": {"name": "cosine"}, "learning_rate": 0.01}
-    recipe = recipe_of(own, {"name": "ema"})
+    fields = {"name": "adamw", "schedule": {"name": "cosine"}, "learning_rate": 0.01}
+    recipe = recipe_of(fields, {"name": "ema"})
     layout, lanes = layout_of(recipe), 3
     compiled, traced = update_in_c(recipe, layout), traced_of(recipe, layout)
     knobs = {path: torch.full((lanes,), float(value), dtype=torch.float64) for path, value in recipe.knobs().items()}
@@ -122,8 +122,8 @@ def test_what_is_written_into_lanes_shows_at_the_next_update(change: str) -> Non
         states = [
             update(knobs, state, gradient, loss) for update, state in zip((compiled, traced), states, strict=True)
         ]
-    for found, expected in zip(*map(tree_leaves, states), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14, equal_nan=True)
+    for actual, expected in zip(*map(tree_leaves, states), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-14, equal_nan=True)
 
 
 def test_frozen_parameters_keep_their_values() -> None:
@@ -147,15 +147,15 @@ MODELS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", MODELS)
 def test_muon_turns_matrices_of_any_shape(model: str, dtype: str) -> None:
-    own = {"name": "muon", "learning_rate": 0.02, "weight_decay": 0.1, "schedule": {"name": "constant"}}
-    recipe = recipe_of(own, {"name": "bema"}, dtype, model=MODELS[model])
+    fields = {"name": "muon", "learning_rate": 0.02, "weight_decay": 0.1, "schedule": {"name": "constant"}}
+    recipe = recipe_of(fields, {"name": "bema"}, dtype, model=MODELS[model])
     layout = layout_of(recipe)
     compiled = trained(update_in_c(recipe, layout), recipe, layout, lanes=2)
     traced = trained(traced_of(recipe, layout), recipe, layout, lanes=2)
     # The iteration makes errors of the smallest singular values up to 3.4 ** 5 times as large.
     close = {"rtol": 1e-9, "atol": 1e-11} if dtype == "float64" else {"rtol": 1e-3, "atol": 1e-4}
-    for found, expected in zip(tree_leaves(compiled), tree_leaves(traced), strict=True):
-        torch.testing.assert_close(found, expected, **close)
+    for actual, expected in zip(tree_leaves(compiled), tree_leaves(traced), strict=True):
+        torch.testing.assert_close(actual, expected, **close)
 
 
 @pytest.mark.parametrize(
@@ -168,10 +168,10 @@ def test_muon_turns_matrices_of_any_shape(model: str, dtype: str) -> None:
     ],
 )
 def test_it_is_torchs_optimizer(optimizer: str, torchs: Any, options: dict[str, Any]) -> None:
-    own = {"name": optimizer, **options, "learning_rate": 0.01, "schedule": {"name": "constant"}, "clip_norm": 0.5}
-    recipe = recipe_of(own, {"name": "none"})
+    fields = {"name": optimizer, **options, "learning_rate": 0.01, "schedule": {"name": "constant"}, "clip_norm": 0.5}
+    recipe = recipe_of(fields, {"name": "none"})
     layout = layout_of(recipe)
-    found = trained(update_in_c(recipe, layout), recipe, layout, lanes=1).parameters[0]
+    parameters = trained(update_in_c(recipe, layout), recipe, layout, lanes=1).parameters[0]
     start = start_of(recipe, layout, 1).parameters[0]
     decayed, spared = (torch.nn.Parameter(start[layout.decays == on].clone()) for on in (1, 0))
     theirs = torchs([{"params": [decayed]}, {"params": [spared], "weight_decay": 0.0}], lr=0.01, **options)
@@ -181,8 +181,8 @@ def test_it_is_torchs_optimizer(optimizer: str, torchs: Any, options: dict[str, 
         decayed.grad, spared.grad = gradient[layout.decays == 1].clone(), gradient[layout.decays == 0].clone()
         torch.nn.utils.clip_grad_norm_([decayed, spared], 0.5)
         theirs.step()
-    torch.testing.assert_close(found[layout.decays == 1], decayed.detach(), rtol=1e-10, atol=1e-13)
-    torch.testing.assert_close(found[layout.decays == 0], spared.detach(), rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(parameters[layout.decays == 1], decayed.detach(), rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(parameters[layout.decays == 0], spared.detach(), rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
@@ -191,8 +191,8 @@ def test_bits_do_not_depend_on_the_number_of_lanes(optimizer: dict[str, Any]) ->
     layout = layout_of(recipe)
     update = update_in_c(recipe, layout)
     many, few = (trained(update, recipe, layout, lanes) for lanes in (5, 2))
-    for found, expected in zip(tree_leaves(many), tree_leaves(few), strict=True):
-        assert torch.equal(found[:2], expected)
+    for actual, expected in zip(tree_leaves(many), tree_leaves(few), strict=True):
+        assert torch.equal(actual[:2], expected)
 
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
@@ -212,7 +212,7 @@ def alternate(tensors: dict[str, Tensor], pairs: dict[str, str], calls: int, **c
     counts, sums = ("step", "step_after", "diverged_at", "diverged_after"), ("loss_sum", "loss_sum_after")
     tensors = {**tensors, **{name: torch.zeros(1, dtype=torch.int64) for name in counts}, "loss": torch.zeros(1)}
     tensors |= {name: torch.zeros(1, dtype=torch.float64) for name in sums}
-    swapped = {**tensors, **{one: tensors[other] for one, other in (pairs | {b: a for a, b in pairs.items()}).items()}}
+    swapped = {**tensors, **{key: tensors[other] for key, other in (pairs | {b: a for a, b in pairs.items()}).items()}}
     plans = [ctypes.byref(plan_of(each, **choices)) for each in (tensors, swapped)]
     for _ in range(calls // 2):
         compiled.update_float32(plans[0])

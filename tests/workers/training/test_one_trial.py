@@ -95,11 +95,11 @@ def train_plainly(start: dict[str, Tensor], settings: dict, seed: int) -> list[d
 def test_a_lane_alone_equals_plain_pytorch(seed: int, dropout: bool) -> None:
     """With dropout, plain PyTorch is given the same masks, and applies them where paper 003 (3.2) says."""
     settings = config(steps=25, every=100, **random_knobs(random.Random(seed), dropout=dropout))
-    one = trial(0, settings)
-    pack = Pack(one, width=1)
-    pack.fill([one])
+    candidate = trial(0, settings)
+    pack = Pack(candidate, width=1)
+    pack.fill([candidate])
     start = {name: p.clone() for name, p in pack.parameters(0).items()}
-    path = train_plainly(start, settings, one.seed)
+    path = train_plainly(start, settings, candidate.seed)
     for step in range(1, 25):
         pack.train(1)
         for name, value in pack.parameters(0).items():
@@ -131,8 +131,8 @@ def test_ema_and_bema_equal_an_independent_implementation(rho: float, kappa: flo
     last = torch.tensor(len(path) - 1)
     expected_ema, expected_bema = bema_by_numpy(path, rho, kappa, eta)
     np.testing.assert_allclose(plain["ema"].numpy(), expected_ema, rtol=0, atol=1e-12)
-    found = bema.average(corrected, points[-1], last, torch.tensor(0)).numpy()
-    np.testing.assert_allclose(found, expected_bema, rtol=0, atol=1e-12)
+    average = bema.average(corrected, points[-1], last, torch.tensor(0)).numpy()
+    np.testing.assert_allclose(average, expected_bema, rtol=0, atol=1e-12)
 
 
 def test_the_grid_is_bema_and_ema_for_each_pair_of_powers() -> None:
@@ -141,39 +141,39 @@ def test_the_grid_is_bema_and_ema_for_each_pair_of_powers() -> None:
     shadow, last = grid.start(points[0]), torch.tensor(len(points) - 1)
     for n in range(len(points) - 1):
         shadow = grid.update(shadow, points[n + 1], torch.tensor(n))
-    found = {
+    averages = {
         variant: grid.average(shadow, points[-1], last, torch.tensor(index)).numpy()
         for index, variant in enumerate(grid.variants)
     }
-    assert len(found) == 4 * 2 + 4
+    assert len(averages) == 4 * 2 + 4
     for kappa in (0.25, 0.5, 0.75, 1.0):
         for eta in (0.5, 1.0):
             expected_ema, expected_bema = bema_by_numpy(points.numpy(), 3.7, kappa, eta)
-            bema = found[Variant("bema", f"kappa={kappa:g} eta={eta:g}")]
+            bema = averages[Variant("bema", f"kappa={kappa:g} eta={eta:g}")]
             np.testing.assert_allclose(bema, expected_bema, rtol=0, atol=1e-12)
-            np.testing.assert_allclose(found[Variant("ema", f"kappa={kappa:g}")], expected_ema, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(averages[Variant("ema", f"kappa={kappa:g}")], expected_ema, rtol=0, atol=1e-12)
 
 
 def test_the_grid_of_a_trial_is_what_trials_with_each_pair_of_powers_get() -> None:
     settings = config(steps=12, every=12)
     grid = {**settings, "averaging": {"name": "bema_grid", "rho": 2.0, "kappas": 2, "etas": 2}}
-    found = last_metrics(grid)
-    assert len(found) == 3 * (1 + 4 + 2) + 1  # and the training loss
+    metrics = last_metrics(grid)
+    assert len(metrics) == 3 * (1 + 4 + 2) + 1  # and the training loss
     for kappa in (0.5, 1.0):
         for eta in (0.5, 1.0):
-            one = {**settings, "averaging": {"name": "bema", "rho": 2.0, "kappa": kappa, "eta": eta}}
-            alone = last_metrics(one)
+            bema = {**settings, "averaging": {"name": "bema", "rho": 2.0, "kappa": kappa, "eta": eta}}
+            alone = last_metrics(bema)
             for metric in ("tvd", "itp", "itr"):
-                in_grid = found[metric, "bema", f"kappa={kappa:g} eta={eta:g}"]
+                in_grid = metrics[metric, "bema", f"kappa={kappa:g} eta={eta:g}"]
                 assert in_grid == pytest.approx(alone[metric, "bema", ""], abs=1e-12)
-                assert found[metric, "raw", ""] == pytest.approx(alone[metric, "raw", ""], abs=1e-12)
+                assert metrics[metric, "raw", ""] == pytest.approx(alone[metric, "raw", ""], abs=1e-12)
 
 
 def last_metrics(settings: dict) -> dict[tuple[str, str, str], float]:
     """Return what a trial with seed 5 reports at its end: (name, variant, condition) -> value."""
-    one = trial(0, settings, seed=5)
-    pack = Pack(one, width=1)
-    pack.fill([one])
+    candidate = trial(0, settings, seed=5)
+    pack = Pack(candidate, width=1)
+    pack.fill([candidate])
     [report] = pack.train(1000)
     return {(metric.name, metric.variant, metric.condition): metric.value for metric in report.metrics}
 
@@ -190,15 +190,15 @@ def test_rho_and_kappa_one_is_the_running_mean_of_what_came_after_the_start() ->
 def test_the_bema_metrics_of_a_trial_are_those_of_the_bema_of_its_path() -> None:
     settings = config(steps=20, every=20, **random_knobs(random.Random(9), dropout=False))
     settings["averaging"] |= {"rho": 2.0, "kappa": 0.6, "eta": 0.3}
-    one = trial(0, settings)
-    pack = Pack(one, width=1)
-    pack.fill([one])
-    path = train_plainly({name: p.clone() for name, p in pack.parameters(0).items()}, settings, one.seed)
+    candidate = trial(0, settings)
+    pack = Pack(candidate, width=1)
+    pack.fill([candidate])
+    path = train_plainly({name: p.clone() for name, p in pack.parameters(0).items()}, settings, candidate.seed)
     reported = {(m.name, m.variant): m.value for m in pack.train(1000)[0].metrics}
     flat = np.stack([torch.cat([p.flatten() for p in point.values()]).numpy() for point in path])
     _, bema = bema_by_numpy(flat, 2.0, 0.6, 0.3)
-    other = Pack(one, width=1)
-    other.fill([one])
+    other = Pack(candidate, width=1)
+    other.fill([candidate])
     names, sizes = list(path[0]), [p.numel() for p in path[0].values()]
     pieces = torch.tensor(bema).split(sizes)
     set_parameters(other, 0, {name: piece.view(path[0][name].shape) for name, piece in zip(names, pieces, strict=True)})
@@ -218,9 +218,9 @@ def test_the_linear_schedule_rises_to_the_peak_and_falls_to_its_end() -> None:
 
 
 def test_the_model_runs_its_whole_warmup_when_it_is_longer_than_the_run() -> None:
-    one = trial(0, config(steps=5, every=5, optimizer={"schedule": {"name": "linear", "warmup": 1000}}))
-    pack = Pack(one, width=1)
-    pack.fill([one])
+    candidate = trial(0, config(steps=5, every=5, optimizer={"schedule": {"name": "linear", "warmup": 1000}}))
+    pack = Pack(candidate, width=1)
+    pack.fill([candidate])
     (report,) = pack.train(10)
     assert report.state == "finished"
     assert report.step == 5

@@ -46,7 +46,7 @@ ORACLES: list[tuple[dict[str, Any], Callable[[list[Any]], torch.optim.Optimizer]
         lambda groups: torch.optim.AdamW(groups, lr=0.05, betas=(0.8, 0.95), eps=1e-6),
     ),
 ]
-every_oracle = pytest.mark.parametrize(("configuration", "oracle"), ORACLES, ids=[str(one) for one, _ in ORACLES])
+every_oracle = pytest.mark.parametrize(("configuration", "oracle"), ORACLES, ids=[str(fields) for fields, _ in ORACLES])
 
 
 def trained(optimizer: Optimizer) -> Tensor:
@@ -69,9 +69,9 @@ def test_it_is_torchs_optimizer(configuration: dict[str, Any], oracle: Any) -> N
             half.grad = gradient.clone()
         torchs.step()
     expected = torch.cat([half.detach() for half in halves])
-    found = trained(plugins.build(Optimizer, configuration))
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
-    assert (found - start()).abs().min() > 1e-3
+    actual = trained(plugins.build(Optimizer, configuration))
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+    assert (actual - start()).abs().min() > 1e-3
 
 
 def test_every_optimizer_has_an_oracle() -> None:
@@ -98,8 +98,8 @@ def test_lanes_together_are_lanes_alone(configuration: dict[str, Any]) -> None:
 
     together = vmap(one)(knobs, parameters, moments, steps, rates)
     for lane in range(2):
-        own = ({path: v[lane] for path, v in knobs.items()}, {name: m[lane] for name, m in moments.items()})
-        alone = one(own[0], parameters[lane], own[1], steps[lane], rates[lane])
+        slices = ({path: v[lane] for path, v in knobs.items()}, {name: m[lane] for name, m in moments.items()})
+        alone = one(slices[0], parameters[lane], slices[1], steps[lane], rates[lane])
         torch.testing.assert_close(together[0][lane], alone[0], rtol=1e-12, atol=1e-14)
 
 
@@ -112,28 +112,28 @@ MATRICES = {"side_by_side": 3, "vector": 0}
 def test_muon_is_torchs_on_every_matrix_and_adamw_elsewhere(adjustment: str, nesterov: bool) -> None:
     """Torch iterates in bfloat16; its matrices are [outputs, inputs], the transposes of ours."""
     kinds = {name: Parameter(shape=shape, matrices=MATRICES.get(name, 1)) for name, shape in SHAPES.items()}
-    own = Layout.of(kinds, torch.float64)
+    matrix_layout = Layout.of(kinds, torch.float64)
     generator = torch.Generator().manual_seed(1)
     muon = Muon(momentum=0.9, nesterov=nesterov, adjustment=adjustment, weight_decay=0.2, other_rate=0.5)
-    begun = torch.randn(own.total, generator=generator, dtype=torch.float64)
-    moments, found = muon.start(begun, own), begun
-    parts = {name: _parts(name, tensor) for name, tensor in own.split(begun).items()}
+    begun = torch.randn(matrix_layout.total, generator=generator, dtype=torch.float64)
+    moments, parameters = muon.start(begun, matrix_layout), begun
+    parts = {name: _parts(name, tensor) for name, tensor in matrix_layout.split(begun).items()}
     rule = {"original": "original", "match_adamw": "match_rms_adamw"}[adjustment]
-    matrices = [part for name, found in parts.items() if name != "vector" for part in found]
+    matrices = [part for name, pieces in parts.items() if name != "vector" for part in pieces]
     torchs = [
         torch.optim.Muon(matrices, lr=0.02, weight_decay=0.2, momentum=0.9, nesterov=nesterov, adjust_lr_fn=rule),
         torch.optim.AdamW(parts["vector"], lr=0.01, weight_decay=0.2),
     ]
     for step in range(4):
-        gradient = torch.randn(own.total, generator=generator, dtype=torch.float64)
-        for name, tensor in own.split(gradient).items():
+        gradient = torch.randn(matrix_layout.total, generator=generator, dtype=torch.float64)
+        for name, tensor in matrix_layout.split(gradient).items():
             for part, slope in zip(parts[name], _parts(name, tensor), strict=True):
                 part.grad = slope.detach().clone()
-        for one in torchs:
-            one.step()
+        for optimizer in torchs:
+            optimizer.step()
         rate = torch.tensor(0.02, dtype=torch.float64)
-        found, moments = muon.update(found, gradient, moments, rate, torch.tensor(step), own)
-    for name, tensor in own.split(found).items():
+        parameters, moments = muon.update(parameters, gradient, moments, rate, torch.tensor(step), matrix_layout)
+    for name, tensor in matrix_layout.split(parameters).items():
         tolerance = 1e-10 if name == "vector" else 2e-3
         for mine, other in zip(_parts(name, tensor), parts[name], strict=True):
             torch.testing.assert_close(mine.detach(), other.detach(), rtol=0, atol=tolerance)
@@ -158,13 +158,13 @@ def test_newton_schulz_keeps_singular_vectors_and_brings_singular_values_near_on
 
 def test_muon_stacked_is_muon_alone() -> None:
     kinds = {name: Parameter(shape=shape, matrices=MATRICES.get(name, 1)) for name, shape in SHAPES.items()}
-    own = Layout.of(kinds, torch.float64)
+    matrix_layout = Layout.of(kinds, torch.float64)
     muon, generator = Muon(), torch.Generator().manual_seed(2)
-    parameters, gradient = torch.randn(2, 3, own.total, generator=generator, dtype=torch.float64)
+    parameters, gradient = torch.randn(2, 3, matrix_layout.total, generator=generator, dtype=torch.float64)
     rates, steps = torch.tensor([0.1, 0.2, 0.0]).double(), torch.tensor([0, 4, 9])
 
     def one(parameters: Tensor, gradient: Tensor, rate: Tensor, step: Tensor) -> Tensor:
-        return muon.update(parameters, gradient, muon.start(parameters, own), rate, step, own)[0]
+        return muon.update(parameters, gradient, muon.start(parameters, matrix_layout), rate, step, matrix_layout)[0]
 
     together = vmap(one)(parameters, gradient, rates, steps)
     for lane in range(3):

@@ -21,12 +21,12 @@ def rates(factor: Callable[[int], float], steps: int) -> list[float]:
     """Return the rate of each update when torch's scheduler multiplies a peak rate of 1."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-    found: list[float] = []
+    values: list[float] = []
     for _ in range(steps):
-        found.append(scheduler.get_last_lr()[0])
+        values.append(scheduler.get_last_lr()[0])
         optimizer.step()
         scheduler.step()
-    return found
+    return values
 
 
 def exact(value: float) -> torch.Tensor:
@@ -78,11 +78,11 @@ def test_a_schedule_equals_torch_with_a_lambda_written_by_hand(config: dict, fac
 
 
 def test_paper_002_warms_up_for_one_twentieth_and_cools_down_for_half() -> None:
-    found = factors(built({"name": "warmup_cooldown"}), 500)
-    assert [n for n, factor in enumerate(found) if factor == 1.0] == list(range(25, 251))
-    assert found[24] == pytest.approx(25 / 26)
-    assert found[375] == pytest.approx(0.5)
-    assert found[-1] == pytest.approx((math.pi / 250) ** 2 / 4, rel=1e-3)
+    values = factors(built({"name": "warmup_cooldown"}), 500)
+    assert [n for n, factor in enumerate(values) if factor == 1.0] == list(range(25, 251))
+    assert values[24] == pytest.approx(25 / 26)
+    assert values[375] == pytest.approx(0.5)
+    assert values[-1] == pytest.approx((math.pi / 250) ** 2 / 4, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,6 @@ def test_a_cosine_with_warmup_as_long_as_the_run_only_rises() -> None:
 def test_whole_numbers_give_the_factor_in_float64(name: str) -> None:
     """As from Python, where a quotient of two integers would be float32."""
     schedule = plugins.build(Schedule, {"name": name})
-    found = schedule.factor(torch.tensor(7), torch.tensor(STEPS))
-    assert torch.equal(found.double(), schedule.factor(exact(7), exact(STEPS)).double())
-    assert found.dtype == torch.float64
+    factor = schedule.factor(torch.tensor(7), torch.tensor(STEPS))
+    assert torch.equal(factor.double(), schedule.factor(exact(7), exact(STEPS)).double())
+    assert factor.dtype == torch.float64
