@@ -122,8 +122,8 @@ def torment(database: str, url: str, launch: tuple[str, ...], kills: int, chance
         search(Path(folder), *launch, "--study", f"study-{studies}", *options, seconds=3600)
     states = raw(url, "SELECT state, count(*) FROM trials GROUP BY state ORDER BY state")
     expected = undisturbed(launch)
-    found = [metrics_of(url, f"study-{number + 1}") for number in range(studies)]
-    same = sum(is_same(one, expected) for one in found)
+    measured = [metrics_of(url, f"study-{number + 1}") for number in range(studies)]
+    same = sum(is_same(metrics, expected) for metrics in measured)
     return Result(database=database, kills=done, tens=tuple(tens), states=dict(states), studies=studies, same=same)
 
 
@@ -141,9 +141,9 @@ def metrics_of(url: str, study: str) -> Metrics:
         return {row[:4]: row[4] for row in rows}
 
 
-def is_same(one: Metrics, other: Metrics) -> bool:
+def is_same(metrics: Metrics, other: Metrics) -> bool:
     """Return the same keys, and the same numbers to the last digits that another pack's sums may change."""
-    return one.keys() == other.keys() and one == pytest.approx(other, rel=1e-9, abs=1e-9)
+    return metrics.keys() == other.keys() and metrics == pytest.approx(other, rel=1e-9, abs=1e-9)
 
 
 @contextmanager

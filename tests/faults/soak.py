@@ -97,8 +97,8 @@ class Scene:
 
 def soak(database: str, plan: Plan) -> Verdict:
     """Run the toy study through the storm, audit it, and replay trials of the real one."""
-    with scene_of(database) as scene, tempfile.TemporaryDirectory() as place:
-        folder, chance = Path(place), random.Random(plan.seed)
+    with scene_of(database) as scene, tempfile.TemporaryDirectory() as path:
+        folder, chance = Path(path), random.Random(plan.seed)
         farm = Farm(
             url=scene.url,
             trials=plan.trials,
@@ -151,7 +151,7 @@ def torment(url: str, chance: random.Random, plan: Plan, verdict: Verdict) -> Ve
     if plan.ray:
         on_ray = torment_on_ray(verdict.database)
         fired, wrong = fired + on_ray.fired, wrong + on_ray.wrong
-    findings = [*verdict.findings, *(Finding("fault", one) for one in wrong)]
+    findings = [*verdict.findings, *(Finding("fault", line) for line in wrong)]
     return replace(verdict, faults=Counter(verdict.faults) + fired, findings=findings, replays=replays)
 
 

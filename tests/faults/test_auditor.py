@@ -78,8 +78,8 @@ def told(**seen: object) -> Damage:
 
 def done(statement: str) -> Damage:
     """Return a statement; ONE stands for the id of a trial that finished."""
-    one = "(SELECT min(id) FROM trials WHERE state = 'finished')"
-    return lambda url, folder: raw(url, statement.replace("ONE", one))
+    trial = "(SELECT min(id) FROM trials WHERE state = 'finished')"
+    return lambda url, folder: raw(url, statement.replace("ONE", trial))
 
 
 def changed(change: str) -> Damage:

@@ -81,17 +81,17 @@ class Places:
 
     def __iter__(self) -> Iterator[tuple[str, Path]]:
         for count in self.count:
-            place = self.folder / str(count)
-            place.mkdir()
-            with self.database(place) as url:
-                yield url, place
+            folder = self.folder / str(count)
+            folder.mkdir()
+            with self.database(folder) as url:
+                yield url, folder
 
     @contextmanager
-    def database(self, place: Path) -> Iterator[str]:
+    def database(self, folder: Path) -> Iterator[str]:
         """Yield a copy of the one that was begun."""
         if not self.postgres:
-            shutil.copy(self.begun.removeprefix("sqlite:///"), place / "graft.db")
-            yield f"sqlite:///{place}/graft.db"
+            shutil.copy(self.begun.removeprefix("sqlite:///"), folder / "graft.db")
+            yield f"sqlite:///{folder}/graft.db"
             return
         with self.postgres.database(template=self.begun.partition("@/")[2].partition("?")[0]) as url:
             yield url
@@ -118,18 +118,18 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Places]:
 def undisturbed(crashes: Crashes, places: Places) -> tuple[Rows, Rows]:
     url, folder = next(iter(places))
     assert crashes.run("none", 0, url, folder)[0] == 0
-    found = stored(url)
-    assert [row[1] for row in found[0]] == ["finished"] * 4
-    assert len({row[:2] for row in found[1]}) == 8
-    return found
+    rows = stored(url)
+    assert [row[1] for row in rows[0]] == ["finished"] * 4
+    assert len({row[:2] for row in rows[1]}) == 8
+    return rows
 
 
 def resume(crashes: Crashes, url: str, folder: Path) -> None:
     """To the end; a server that is busy may not have noticed yet that the process before is dead, or not answer yet."""
     deadline = time.monotonic() + 240
-    while (found := crashes.run("none", 0, url, folder))[0]:
-        assert "is being run by" in found[1] or "does not answer" in found[1], found
-        assert time.monotonic() < deadline, found
+    while (outcome := crashes.run("none", 0, url, folder))[0]:
+        assert "is being run by" in outcome[1] or "does not answer" in outcome[1], outcome
+        assert time.monotonic() < deadline, outcome
         time.sleep(0.1)
 
 

@@ -41,7 +41,7 @@ def left(path: Path, act: str, signal_sent: int = 0) -> str | None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("act", "told"),
+    ("act", "word"),
     [
         ("import ctypes; ctypes.string_at(0)", "Segmentation fault"),
         ("import os; os.abort()", "Aborted"),
@@ -49,9 +49,9 @@ def left(path: Path, act: str, signal_sent: int = 0) -> str | None:
         ("raise SystemExit(2)", None),
     ],
 )
-def test_a_process_that_crashes_leaves_word_and_one_that_ends_leaves_none(tmp_path: Path, act: str, told: str | None):
-    assert left(tmp_path / "record", act) == told
-    assert (tmp_path / "record").exists() == (told is not None)
+def test_a_process_that_crashes_leaves_word_and_one_that_ends_leaves_none(tmp_path: Path, act: str, word: str | None):
+    assert left(tmp_path / "record", act) == word
+    assert (tmp_path / "record").exists() == (word is not None)
 
 
 @pytest.mark.sampled(1)
@@ -155,7 +155,7 @@ def test_failed_and_diverged_trials_are_queued_again_from_step_0(
     assert check(url).faults == ()
     with open_store(url) as store:
         again = store.take_control(study, policy="full", objective=OBJECTIVE)
-        assert [one.number for _, one in again.queries.queued()] == queued
+        assert [trial.number for _, trial in again.queries.queued()] == queued
         assert again.start([make_trial(n) for n in queued], "w") == dict.fromkeys(queued, 2)
 
 

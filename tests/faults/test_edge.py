@@ -94,7 +94,7 @@ def test_any_error_in_a_message_is_the_messages_own(
         box.post(StoreRequest.of_study(study, TERMS).to_json())
     with open_store(database) as store:
         assert [entry.study for entry in store.take_requests()] == ["good"]
-    assert [one.reason for one in box.refused()] == ["ZeroDivisionError: division by zero"]
+    assert [message.reason for message in box.refused()] == ["ZeroDivisionError: division by zero"]
 
 
 def test_an_error_of_the_database_is_no_fault_of_a_message(
@@ -118,7 +118,7 @@ def test_an_error_of_the_database_is_no_fault_of_a_message(
 def test_a_message_that_is_withdrawn_while_the_folder_is_read_is_no_error(
     database: str, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [box.post(StoreRequest.of_study(one, TERMS).to_json()) for one in (STUDY, GOOD)]
+    names = [box.post(StoreRequest.of_study(study, TERMS).to_json()) for study in (STUDY, GOOD)]
     box.settle(names[0])
     monkeypatch.setattr(Mailbox, "names", lambda self: names)
     with open_store(database) as store:
@@ -159,7 +159,7 @@ def test_a_token_is_made_and_revoked_once_though_it_is_asked_for_twice(database:
     made = StoreRequest(action="make_token", study="ada", row={"role": "read", "digest": "d", "seconds": None})
     other = replace(made, row={**made.row, "digest": "another"})
     revoked = StoreRequest(action="revoke_token", study="ada")
-    names = [box.post(one.to_json()) for one in (made, made, revoked, revoked, made, other)]
+    names = [box.post(message.to_json()) for message in (made, made, revoked, revoked, made, other)]
     with open_store(database) as store:
         store.take_requests()
     assert raw(database, "SELECT name, digest, revoked_at IS NULL FROM tokens") == [("ada", "d", 0)]
@@ -179,7 +179,7 @@ def test_few_messages_are_kept_aside(box: Mailbox, monkeypatch: pytest.MonkeyPat
     names = [box.post("x") for _ in range(5)]
     for name in names:
         box.put_aside(name, "no")
-    assert [one.name for one in box.refused()] == names[2:]
+    assert [message.name for message in box.refused()] == names[2:]
 
 
 def test_a_reason_for_which_the_disk_has_no_room_leaves_the_message_aside(
@@ -260,9 +260,9 @@ def check_owners(url: str, seed: int, actions: int) -> int:
                         "submit": (terms.owner, "waiting", priority),
                         "reprioritise": (owner or "", before, priority),
                     }.get(action, (owner or "", state, level))
-            found = {one.study: (one.owner, one.state, one.priority) for one in store.queue.sound_entries()[0]}
-            assert {name: found[name] for name in model} == model
-            assert not {f"launched-{seed}"} & (found.keys() - model.keys())
+            rows = {row.study: (row.owner, row.state, row.priority) for row in store.queue.sound_entries()[0]}
+            assert {name: rows[name] for name in model} == model
+            assert not {f"launched-{seed}"} & (rows.keys() - model.keys())
     return refused
 
 
@@ -376,7 +376,7 @@ def test_a_token_expires(url: str) -> None:
     token = make_token(url, "ada", "submit", 3600)
     assert find_holder(url, token)
     [(created, expires)] = raw(url, "SELECT created_at, expires_at FROM tokens")
-    parsed = [datetime.fromisoformat(one) if isinstance(one, str) else one for one in (created, expires)]
+    parsed = [datetime.fromisoformat(moment) if isinstance(moment, str) else moment for moment in (created, expires)]
     assert parsed[1] - parsed[0] == timedelta(hours=1)
     raw(url, "UPDATE tokens SET created_at = '2020-01-01 00:00:00.000000', expires_at = '2020-01-02 00:00:00.000000'")
     assert find_holder(url, token) is None
@@ -445,9 +445,9 @@ def test_an_address_that_takes_all_connections_and_streams_leaves_the_others_the
         store.create_study(STUDY)
     settings = Settings(database=database, streams_each=4, connections_each=20, burst=10_000)
     with serving(settings) as address, ExitStack() as opened:
-        for place in range(60):
+        for number in range(60):
             client = opened.enter_context(closing(connect(address)))
-            if place < 8:
+            if number < 8:
                 client.sendall(request("/api/studies/one/events"))
         other = opened.enter_context(closing(connect(address, "127.0.0.2")))
         other.sendall(request("/api/studies"))
@@ -622,10 +622,10 @@ def test_native_code_is_loaded_from_a_folder_of_the_users_own(
     if kind == "another's":
         os.chown(shared, 12345, 12345)
     cache_module._make_folder.cache_clear()
-    found = native.cache_folder()
-    assert (found == shared) == (kind in ("missing", "own"))
-    assert found.stat().st_mode & 0o777 == 0o700
-    assert native.cache_folder() == found
+    folder = native.cache_folder()
+    assert (folder == shared) == (kind in ("missing", "own"))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert native.cache_folder() == folder
 
 
 # ------------------------------------------------------------------------------------- what several numbers must obey

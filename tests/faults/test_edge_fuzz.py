@@ -79,18 +79,18 @@ def good_study() -> NewStudy:
 def mutate(draw: random.Random, value: Any) -> Any:
     """Return the value with something in it replaced, removed, doubled or added."""
     if isinstance(value, dict | list) and value and draw.random() < 0.85:
-        found = copy.deepcopy(value)
-        place = draw.choice([*found] if isinstance(found, dict) else [*range(len(found))])
+        mutant = copy.deepcopy(value)
+        key = draw.choice([*mutant] if isinstance(mutant, dict) else [*range(len(mutant))])
         kind = draw.random()
         if kind < 0.8:
-            found[place] = mutate(draw, found[place])
+            mutant[key] = mutate(draw, mutant[key])
         elif kind < 0.9:
-            del found[place]
-        elif isinstance(found, dict):
-            found[str(draw.choice(VALUES))[:10]] = found[place]
+            del mutant[key]
+        elif isinstance(mutant, dict):
+            mutant[str(draw.choice(VALUES))[:10]] = mutant[key]
         else:
-            found.append(found[place])
-        return found
+            mutant.append(mutant[key])
+        return mutant
     return draw.choice(VALUES)
 
 
@@ -182,8 +182,8 @@ class Edge(RuleBasedStateMachine):
         for _ in range(4):
             arguments = [*draw.choice(COMMANDS)]
             for _ in range(draw.randint(1, 2)):
-                place = draw.randrange(1, len(arguments)) if len(arguments) > 1 else 1
-                arguments[place : place + draw.randint(0, 1)] = draw.sample(WORDS, draw.randint(0, 1))
+                index = draw.randrange(1, len(arguments)) if len(arguments) > 1 else 1
+                arguments[index : index + draw.randint(0, 1)] = draw.sample(WORDS, draw.randint(0, 1))
             status, error = call(arguments)
             assert status in (0, 2), (arguments, status, error)
             assert "Traceback" not in error, (arguments, error)
@@ -211,15 +211,15 @@ class Edge(RuleBasedStateMachine):
 
     def serve(self) -> None:
         """Run a service until nothing is left in the queue: what is good ends well, the rest in a line."""
-        place = Placement(executor="inline", device="cpu", workers=1, width=2)
-        with Service(self.url, placement=place, checkpoints=Checkpoints(url="none", seconds=60)) as service:
+        placement = Placement(executor="inline", device="cpu", workers=1, width=2)
+        with Service(self.url, placement=placement, checkpoints=Checkpoints(url="none", seconds=60)) as service:
             service.run(until_empty=True)
         with open_reader(self.url) as reader:
             entries = {entry.study: entry for entry in reader.queue()}
         assert {entries[name].state for name in self.good} <= {"done"}
-        assert all(one.reason for one in entries.values() if one.state == "failed")
+        assert all(entry.reason for entry in entries.values() if entry.state == "failed")
         self.counts["trained"] += len(self.good)
-        self.counts["failed"] += sum(one.state == "failed" for one in entries.values())
+        self.counts["failed"] += sum(entry.state == "failed" for entry in entries.values())
 
     def teardown(self) -> None:
         if not hasattr(self, "client"):

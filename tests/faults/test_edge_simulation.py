@@ -123,7 +123,7 @@ class Model:
         return bool(token and token.opens(clock) and token.role != "read") and (not entry or entry.owner == asked.by)
 
     def _has_room(self, asked: StoreRequest, owner: str) -> bool:
-        mine = [one for one in self.entries.values() if one.owner == owner and one.state in OPEN]
+        mine = [entry for entry in self.entries.values() if entry.owner == owner and entry.state in OPEN]
         return asked.by is None or len(mine) < MOST_OPEN
 
     def _change(self, asked: StoreRequest) -> None:
@@ -339,8 +339,8 @@ class EdgeSimulation(SqliteSimulation):
 
     def revoked(self) -> set[str]:
         """Return the tokens whose revocation waits to be taken in."""
-        found = [self.read_message(name) for name in self.box.names(REVOCATION)]
-        return {one.study for one in found if one and one.action == "revoke_token"}
+        messages = [self.read_message(name) for name in self.box.names(REVOCATION)]
+        return {message.study for message in messages if message and message.action == "revoke_token"}
 
     @invariant()
     def a_token_opens_as_long_as_it_may(self) -> None:
@@ -352,8 +352,13 @@ class EdgeSimulation(SqliteSimulation):
 
     def check(self) -> None:
         """Compare the database with the model, once all messages were taken in."""
-        entries = {one.study: (one.owner, one.state, one.priority) for one in self.disk.store.queue.sound_entries()[0]}
-        assert entries == {name: (one.owner, one.state, one.priority) for name, one in self.model.entries.items()}
+        entries = {
+            entry.study: (entry.owner, entry.state, entry.priority)
+            for entry in self.disk.store.queue.sound_entries()[0]
+        }
+        assert entries == {
+            name: (entry.owner, entry.state, entry.priority) for name, entry in self.model.entries.items()
+        }
 
     def audit(self) -> None:
         self.take(0, False)

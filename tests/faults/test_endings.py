@@ -181,17 +181,17 @@ def test_too_little_address_space_is_refused_in_a_line_before_anything_is_writte
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("kilobytes", "told"),
+    ("kilobytes", "line"),
     [
         (600_000, "error: memory ran out (ulimit -v is 600000 kB): "),
         (200_000, "error: ulimit -v: 200000 kB of address space are too few; "),
     ],
 )
-def test_a_command_that_runs_out_of_address_space_says_so_in_a_line(tmp_path: Path, kilobytes: int, told: str):
+def test_a_command_that_runs_out_of_address_space_says_so_in_a_line(tmp_path: Path, kilobytes: int, line: str):
     command = f"ulimit -v {kilobytes} && exec {sys.executable} -m graft_search space check {SPACE}"
     answer = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert answer.returncode == 2, answer.stderr
-    assert answer.stderr.startswith(told)
+    assert answer.stderr.startswith(line)
     assert answer.stderr.count("\n") == 1
 
 
@@ -241,7 +241,7 @@ def test_a_full_disk_is_told_at_the_end_of_a_process_with_torch():
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "line"),
     [
         (MemoryError(), "memory ran out: MemoryError"),
         (OSError(12, "Cannot allocate memory"), "memory ran out: [Errno 12] Cannot allocate memory"),
@@ -253,12 +253,12 @@ def test_a_full_disk_is_told_at_the_end_of_a_process_with_torch():
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
     ],
 )
-def test_an_error_of_too_little_memory_is_known_from_others(error: Exception, told: str | None):
+def test_an_error_of_too_little_memory_is_known_from_others(error: Exception, line: str | None):
     if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
         pytest.skip("this process's memory is limited")
-    found = describe_shortage(error)
-    assert (found or "").startswith(told or "")
-    assert (found is None) == (told is None)
+    shortage = describe_shortage(error)
+    assert (shortage or "").startswith(line or "")
+    assert (shortage is None) == (line is None)
 
 
 MEMORY = Path("/sys/fs/cgroup/memory")

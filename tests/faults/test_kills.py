@@ -16,9 +16,9 @@ from tests.support.launches import ROOT
 @pytest.mark.parametrize("database", DATABASES)
 def test_killed_every_few_seconds_from_the_claim_on_a_study_goes_forward(database: str):
     command = [sys.executable, "-m", "tests.faults.kills", "--kills", "20", "--seed", "14", "--database", database]
-    found = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=3600)
-    assert found.returncode == 0, found.stdout
-    assert found.stdout.splitlines()[-1].endswith(": PASS")
+    answer = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=3600)
+    assert answer.returncode == 0, answer.stdout
+    assert answer.stdout.splitlines()[-1].endswith(": PASS")
 
 
 @pytest.mark.parametrize(

@@ -150,16 +150,16 @@ def test_studies_of_one_server_run_side_by_side(postgres: Server, tmp_path: Path
         search(tmp_path, "launch", SPACE, "--trials", "1", "--storage", url, "--study", "first")
         options = ("--storage", url, "--workers", "1", "--pack", "8")
         with (
-            running(tmp_path, "launch", SPACE, "--study", names[0], *options) as one,
+            running(tmp_path, "launch", SPACE, "--study", names[0], *options) as launch,
             running(tmp_path, "launch", SPACE, "--study", names[1], *options) as other,
         ):
-            for process in (one, other):
+            for process in (launch, other):
                 ended(process, 0)
         values = "SELECT number, step, metrics.name, variant, value FROM metrics JOIN trials ON trials.id = trial_id"
         expected = undisturbed()
         for name in names:
-            found = raw(url, f"{values} JOIN studies ON studies.id = study_id WHERE studies.name = '{name}'")
-            assert {row[:4]: row[4] for row in found} == pytest.approx(expected, rel=1e-9, abs=1e-9)
+            rows = raw(url, f"{values} JOIN studies ON studies.id = study_id WHERE studies.name = '{name}'")
+            assert {row[:4]: row[4] for row in rows} == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.long
@@ -177,10 +177,10 @@ def test_a_study_goes_on_from_the_place_that_it_was_launched_with(tmp_path: Path
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    "place", ["s3://name:secretword@bucket/x", "ftp://name:secretword@127.0.0.1:1/x", "ftp://127.0.0.1:1/x"]
+    "checkpoints", ["s3://name:secretword@bucket/x", "ftp://name:secretword@127.0.0.1:1/x", "ftp://127.0.0.1:1/x"]
 )
-def test_a_url_for_checkpoints_shows_no_password_and_leaves_no_study_running(tmp_path: Path, place: str):
-    lines = search(tmp_path, *LAUNCH, "--checkpoints", place, status=2)
+def test_a_url_for_checkpoints_shows_no_password_and_leaves_no_study_running(tmp_path: Path, checkpoints: str):
+    lines = search(tmp_path, *LAUNCH, "--checkpoints", checkpoints, status=2)
     assert "secretword" not in "".join(lines)
     assert lines[-1].startswith("error: ")
     assert raw(f"sqlite:///{tmp_path}/graft.db", "SELECT state FROM studies") == [("stopped",)]

@@ -53,12 +53,12 @@ Pack.train_studies = wait
 @pytest.mark.sampled(1)
 def test_of_two_launches_at_the_same_instant_one_runs_and_the_other_says_why(url: str, tmp_path: Path):
     launch = ("launch", SPACE, "--storage", url, "--workers", "1")
-    with running(tmp_path, *launch, before=PATIENT) as one, running(tmp_path, *launch, before=PATIENT) as other:
-        wait_until(lambda: one.poll() is not None or other.poll() is not None)
+    with running(tmp_path, *launch, before=PATIENT) as first, running(tmp_path, *launch, before=PATIENT) as other:
+        wait_until(lambda: first.poll() is not None or other.poll() is not None)
         (tmp_path / "go").touch()
-        answers = [process.communicate(timeout=300)[1].splitlines() for process in (one, other)]
-    assert sorted([one.returncode, other.returncode]) == [0, 2], answers
-    refused = answers[0] if one.returncode else answers[1]
+        answers = [process.communicate(timeout=300)[1].splitlines() for process in (first, other)]
+    assert sorted([first.returncode, other.returncode]) == [0, 2], answers
+    refused = answers[0] if first.returncode else answers[1]
     assert re.match("error: .*(is being|exists already)", refused[-1]), refused
     assert states(url) == {"finished": 48}
 

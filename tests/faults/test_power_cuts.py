@@ -37,12 +37,12 @@ def alone() -> dict[tuple[int, int], float | None]:
     """Return (number, step) -> what each trial reports where nothing happens."""
     memory = Rows()
     finish(Controller.begin(make_space(TRIALS), memory), FakeWorker("w", 4))
-    return {(n, one.step): one.metrics[0].value for n, row in memory.rows.items() for one in row.reports}
+    return {(n, report.step): report.metrics[0].value for n, row in memory.rows.items() for report in row.reports}
 
 
 def cut_places(entries: list[Entry], inode: int, cuts: int, chance: random.Random) -> list[int]:
     """Return after how many entries the power is cut: half of them right after an answer."""
-    answers = [place for place, entry in enumerate(entries, 1) if entry.kind == "w" and entry.inode == inode]
+    answers = [count for count, entry in enumerate(entries, 1) if entry.kind == "w" and entry.inode == inode]
     places = [chance.choice(answers) if index % 2 else chance.randrange(1, len(entries)) for index in range(cuts)]
     return sorted(places)
 
@@ -52,10 +52,10 @@ def cut(entries: list[Entry], recorded: Path, folder: Path, cuts: int, seed: int
     chance = random.Random(seed)
     [inode] = [entry.inode for entry in entries if entry.name == f"{recorded}/{ANSWERED}"]
     disk, done = Disk(recorded), 0
-    for index, place in enumerate(cut_places(entries, inode, cuts, chance)):
-        for entry in entries[done:place]:
+    for index, count in enumerate(cut_places(entries, inode, cuts, chance)):
+        for entry in entries[done:count]:
             disk.apply(entry)
-        done = place
+        done = count
         target = folder / f"cut-{index}"
         disk.cut(target, chance)
         yield target, [json.loads(line) for line in disk.read(ANSWERED).splitlines()]
@@ -95,11 +95,11 @@ def find_lost(folder: Path, answered: list[Any]) -> list[Any]:
         known |= {("report", number, step, "running"), ("report", number, step, states[number])}
         if states[number] not in ("queued", "running"):
             known.add(("saved", number, step))
-    known |= {("saved", *one) for one in find_saved(folder)}
+    known |= {("saved", *saved) for saved in find_saved(folder)}
     # A trial that ran when a process began may have begun again.
-    begun = max((place for place, (kind, *_) in enumerate(answered) if kind == "begun"), default=-1)
-    held = [one for place, one in enumerate(answered) if place > begun or one[0] != "report" or one[3] != "running"]
-    return [one for one in held if one[0] != "begun" and tuple(one) not in known]
+    begun = max((index for index, (kind, *_) in enumerate(answered) if kind == "begun"), default=-1)
+    held = [row for index, row in enumerate(answered) if index > begun or row[0] != "report" or row[3] != "running"]
+    return [row for row in held if row[0] != "begun" and tuple(row) not in known]
 
 
 def finish_study(folder: Path) -> dict[tuple[int, int], float | None]:
@@ -147,10 +147,10 @@ def test_a_rescue_that_was_told_is_on_the_disk(tmp_path: Path, kind: str) -> Non
     recorded.mkdir()
     entries = record(recorded, "tests.support.faults.rescued", kind)
     [inode] = [entry.inode for entry in entries if entry.name == f"{recorded}/{ANSWERED}"]
-    told = next(place for place, entry in enumerate(entries, 1) if entry.kind == "w" and entry.inode == inode)
+    first = next(count for count, entry in enumerate(entries, 1) if entry.kind == "w" and entry.inode == inode)
     for seed in range(10):
         disk, chance = Disk(recorded), random.Random(seed)
-        for entry in entries[: chance.randint(told, len(entries))]:
+        for entry in entries[: chance.randint(first, len(entries))]:
             disk.apply(entry)
         folder = tmp_path / f"cut-{seed}"
         disk.cut(folder, chance)
@@ -164,4 +164,4 @@ def test_a_database_that_is_not_synchronised_at_each_commit_loses_answers(tmp_pa
     """The cuts are such as find it: what SQLite's documentation advises for a log of commits, NORMAL, would not do."""
     recorded = tmp_path / "recorded"
     entries = record_program(recorded, 1, "NORMAL")
-    assert sum(len(find_lost(*found)) for found in cut(entries, recorded, tmp_path, 12, 1)) > 0
+    assert sum(len(find_lost(*case)) for case in cut(entries, recorded, tmp_path, 12, 1)) > 0

@@ -54,13 +54,13 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Yield a disk of 32 megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(place)]
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(disk)]
     if os.geteuid() != 0 or not shutil.which("mount") or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("nothing can be mounted here")
-    yield place
-    subprocess.run(["umount", "--lazy", place], check=True)
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 def fill(disk: Path) -> Path:

@@ -25,14 +25,14 @@ FOUND = {"hasty": "doubled", "forgetful": "lost", "confused": "value", "repeatin
 def soaked(options: Mapping[str, str], *flags: str) -> tuple[int, list[str]]:
     """Exit status and lines of the program."""
     arguments = [*flags, *(word for option in options.items() for word in option)]
-    found = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-m", "tests.faults.soak", *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
         timeout=3600,
     )
-    return found.returncode, found.stdout.splitlines()
+    return answer.returncode, answer.stdout.splitlines()
 
 
 @pytest.mark.long

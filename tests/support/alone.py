@@ -93,11 +93,11 @@ class Bare:
         self._process.wait()
 
 
-def train(one: Trial) -> RestoredTrial:
+def train(planned: Trial) -> RestoredTrial:
     """Return a trial with the metrics that it has when it is trained, as a database would give it."""
     from graft.retraining.restored import RestoredTrial  # needs polars, which a bare GPU machine lacks
 
-    reports = retrain(one, steps=one.config["training"]["steps"], device="cpu", watch=lambda _: None)
+    reports = retrain(planned, steps=planned.config["training"]["steps"], device="cpu", watch=lambda _: None)
     rows = [
         (report.step, *metric[:3], metric.value if math.isfinite(metric.value) else None)
         for report in reports
@@ -105,7 +105,7 @@ def train(one: Trial) -> RestoredTrial:
     ]
     last = reports[-1]
     return RestoredTrial(
-        trial=one,
+        trial=planned,
         row={"state": last.state, "error": last.error},
         metrics=rows,
         steps=last.step,

@@ -64,15 +64,15 @@ class Browser:
 
     def point(self, selector: str, click: bool = False) -> None:
         """Move the mouse onto an element, and press it if asked."""
-        found = f"document.querySelector({json.dumps(selector)})"
-        self.run(f"{found}.scrollIntoView({{block: 'center'}})")
+        element = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"{element}.scrollIntoView({{block: 'center'}})")
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        place = self.run(
-            f"(box => ({{x: box.x + box.width / 2, y: box.y + box.height / 2}}))({found}.getBoundingClientRect())"
+        centre = self.run(
+            f"(box => ({{x: box.x + box.width / 2, y: box.y + box.height / 2}}))({element}.getBoundingClientRect())"
         )
-        self.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", **centre)
         for kind in ("mousePressed", "mouseReleased") if click else ():
-            self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+            self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **centre)
 
     def picture(self, path: Path) -> None:
         """Save what the page shows as PNG."""
@@ -81,8 +81,8 @@ class Browser:
     @property
     def complaints(self) -> list[dict[str, Any]]:
         """What the page's console was told beyond plain notes, and what its scripts threw."""
-        told = [event["params"] for event in self._named("Log.entryAdded", "Runtime.consoleAPICalled")]
-        wrong = [params for params in told if params.get("entry", params).get("level", params.get("type")) != "info"]
+        notes = [event["params"] for event in self._named("Log.entryAdded", "Runtime.consoleAPICalled")]
+        wrong = [params for params in notes if params.get("entry", params).get("level", params.get("type")) != "info"]
         return [*wrong, *(event["params"] for event in self._named("Runtime.exceptionThrown"))]
 
     @property

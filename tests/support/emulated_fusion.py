@@ -31,12 +31,13 @@ def launch(fusion: Fusion, given: Sequence[Tensor], *, backwards: bool = False) 
     """Return a fusion's results by its kernel; memory that nobody has written holds no numbers."""
     made = fusion.make_results(torch.device("cpu"))
     scratch = [torch.empty(kind.numel, dtype=kind.dtype) for kind in fusion.program.scratch]
-    for one in (*made, *scratch):
-        one.fill_(torch.nan if one.dtype.is_floating_point else 77)
+    for tensor in (*made, *scratch):
+        tensor.fill_(torch.nan if tensor.dtype.is_floating_point else 77)
     kernel = library(fusion.program.text)
     kernel.order(int(backwards))
     kernel.fused(
-        fusion.program.blocks, *(ctypes.c_void_p(one.data_ptr()) for one in (*fusion.chosen(given), *made, *scratch))
+        fusion.program.blocks,
+        *(ctypes.c_void_p(tensor.data_ptr()) for tensor in (*fusion.chosen(given), *made, *scratch)),
     )
     return made
 

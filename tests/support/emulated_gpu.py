@@ -41,14 +41,14 @@ def library(*, weights_in_shared: bool, tf32: bool = False, rounded_bits: int = 
 
 def count_phases(recipe: Recipe, *, tf32: bool = False) -> tuple[int, int]:
     """Return the meetings of a block's threads, and the work between them, of one step of a lane."""
-    found: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
     step = emulated_step(recipe, tf32=tf32)
     made = library(weights_in_shared=step.workspace.weights_in_shared, tf32=tf32)
     for steps in (1, 2):
         before = made.phases(), made.items()
         step.advance(*_start(recipe, 1, CPU), steps)
-        found.append((made.phases() - before[0], made.items() - before[1]))
-    (phases, items), (more_phases, more_items) = found
+        counts.append((made.phases() - before[0], made.items() - before[1]))
+    (phases, items), (more_phases, more_items) = counts
     return more_phases - phases, more_items - items
 
 

@@ -30,12 +30,12 @@ def library(source: Path) -> ctypes.CDLL:
 
 def run(source: Path, name: str, arguments: Sequence[int | Tensor]) -> None:
     """One launch; a tensor without numbers is a null pointer."""
-    assert all(one.is_contiguous() for one in arguments if isinstance(one, Tensor))
+    assert all(argument.is_contiguous() for argument in arguments if isinstance(argument, Tensor))
 
-    def passed(one: int | Tensor) -> ctypes.c_int | ctypes.c_void_p:
-        if isinstance(one, int):
-            return ctypes.c_int(one)
-        return ctypes.c_void_p(one.data_ptr() if one.numel() else None)
+    def passed(argument: int | Tensor) -> ctypes.c_int | ctypes.c_void_p:
+        if isinstance(argument, int):
+            return ctypes.c_int(argument)
+        return ctypes.c_void_p(argument.data_ptr() if argument.numel() else None)
 
     getattr(library(source), name)(*map(passed, arguments))
 

@@ -20,7 +20,7 @@ def start_of(recipe: Recipe, lanes: int) -> tuple[dict[str, Tensor], Tensor, Sta
     layout, seeds = layout_of(recipe), torch.arange(lanes) * 7919 + 3
     knobs = {path: torch.full((lanes,), float(value), dtype=torch.float64) for path, value in recipe.knobs().items()}
     knobs["optimizer.learning_rate"] *= torch.linspace(0.5, 2, lanes).double()
-    return knobs, seeds, vmap(lambda one: initial_state(recipe, layout, one))(layout.initial(seeds).to(recipe.dtype))
+    return knobs, seeds, vmap(lambda flat: initial_state(recipe, layout, flat))(layout.initial(seeds).to(recipe.dtype))
 
 
 @flush_subnormals()
@@ -44,10 +44,10 @@ def fused_steps(recipe: Recipe, lanes: int, steps: int, launch: int = 64, **choi
     return state
 
 
-def assert_close(one: State, other: State, tolerance: float) -> None:
-    for own, expected in zip(tensors_of(one), tensors_of(other), strict=True):
+def assert_close(state: State, other: State, tolerance: float) -> None:
+    for tensor, expected in zip(tensors_of(state), tensors_of(other), strict=True):
         scale = float(expected.double().abs().max())
-        assert float((own.double() - expected.double()).abs().max()) <= tolerance * scale
+        assert float((tensor.double() - expected.double()).abs().max()) <= tolerance * scale
 
 
 def tensors_of(state: State) -> list[Tensor]:
@@ -69,5 +69,7 @@ def start_of_first(recipe: Recipe, lanes: int, of: int, **choices: Any) -> State
     return emulated_step(recipe, **choices).advance(few, seeds[:lanes], first, 6)[0]
 
 
-def assert_same(one: State, other: State) -> None:
-    assert all(torch.equal(own, expected) for own, expected in zip(tensors_of(one), tensors_of(other), strict=True))
+def assert_same(state: State, other: State) -> None:
+    assert all(
+        torch.equal(tensor, expected) for tensor, expected in zip(tensors_of(state), tensors_of(other), strict=True)
+    )

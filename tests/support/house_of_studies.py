@@ -74,8 +74,8 @@ def write_search(store: Store, ended: int = SEARCHED) -> ControlledStudy:
             "training": {"steps": STEPS, "batch": 32},
         }
         drawn.append(make_trial(number, {**params, "model.scorer": scorer}, config, number // 10))
-    for worker, own in (("worker-1", drawn[::2]), ("worker-2", drawn[1::2])):
-        study.start(own, worker)
+    for worker, trials in (("worker-1", drawn[::2]), ("worker-2", drawn[1::2])):
+        study.start(trials, worker)
     for step in (100, 250, 500, 750, 1000):
         share = 1 - step / STEPS
         study.record(
@@ -129,8 +129,8 @@ def write_arms(store: Store, name: str = "scorers", arms: Sequence[str] = ARMS) 
                     fence=1,
                     step=step,
                     metrics=tuple(
-                        Metric("accuracy", "raw", condition, level * (1 - 0.8 ** (step / 60)) - 0.1 * place)
-                        for place, condition in enumerate(CONDITIONS)
+                        Metric("accuracy", "raw", condition, level * (1 - 0.8 ** (step / 60)) - 0.1 * index)
+                        for index, condition in enumerate(CONDITIONS)
                     ),
                 )
                 for number, level in enumerate(levels)
@@ -183,7 +183,7 @@ def write_house(store: Store) -> list[ControlledStudy]:
         "worker-9",
     )
     error = "CUDA error: out of memory"
-    ends = [TrialResult(number=one, fence=1, state="failed", objective=None, error=error) for one in range(3)]
+    ends = [TrialResult(number=number, fence=1, state="failed", objective=None, error=error) for number in range(3)]
     failed.end(ends)
     failed.set_state("failed")
     control(store, plan("just-begun", "loss", "minimize", 50))

@@ -194,9 +194,9 @@ def metrics(url: str) -> Metrics:
     rows = raw(
         url, "SELECT number, step, name, variant, value FROM metrics JOIN trials ON trials.id = metrics.trial_id"
     )
-    found = {row[:4]: row[4] for row in rows}
-    assert len(found) == len(rows)
-    return found
+    values = {row[:4]: row[4] for row in rows}
+    assert len(values) == len(rows)
+    return values
 
 
 def numbers(url: str) -> Numbers:
@@ -213,14 +213,14 @@ def check_complete(url: str) -> None:
     """All trials finished once, each with its metrics at every due step, as if nothing had happened."""
     trials = raw(url, "SELECT number, state, steps, config FROM trials ORDER BY number")
     assert [(number, state) for number, state, *_ in trials] == [(number, "finished") for number in range(TRIALS)]
-    found = metrics(url)
+    values = metrics(url)
     for number, _, steps, config in trials:
         planned = _parsed(config)["training"]["steps"]
         due = {*range(20, planned, 20), planned}
         assert steps == planned
-        assert {key[1] for key in found if key[0] == number and key[2] == "tvd"} == due
-    assert found.keys() == undisturbed().keys()
-    assert found == pytest.approx(undisturbed(), rel=1e-9, abs=1e-9)
+        assert {key[1] for key in values if key[0] == number and key[2] == "tvd"} == due
+    assert values.keys() == undisturbed().keys()
+    assert values == pytest.approx(undisturbed(), rel=1e-9, abs=1e-9)
     assert raw(url, "SELECT state FROM studies") == [("finished",)]
 
 

@@ -29,7 +29,9 @@ def train(url: str, study: str = "tiny") -> None:
             said = controller.exchange(reports, Offer(worker="w", lanes=3, host="h", device="cpu"))
             if said.done:
                 return
-            reports = [report_of_draws(one.number, one.fence, dict(one.draws), one.config) for one in said.start]
+            reports = [
+                report_of_draws(trial.number, trial.fence, dict(trial.draws), trial.config) for trial in said.start
+            ]
     finally:
         controller.close()
 

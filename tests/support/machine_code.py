@@ -25,16 +25,16 @@ def say(tool: str, option: str, cubin: Path) -> str:
     """Return what a tool of NVIDIA's says of machine code; skips the test where it is not installed."""
     package = importlib.util.find_spec("nvidia")
     folders = (package.submodule_search_locations or []) if package else []
-    found = next((path for folder in folders if (path := Path(folder) / "cu13/bin" / tool).is_file()), None)
-    if found is None:
+    program = next((path for folder in folders if (path := Path(folder) / "cu13/bin" / tool).is_file()), None)
+    if program is None:
         pytest.skip(f"no {tool} here: pip install nvidia-cuda-{tool}")
-    found.chmod(0o755)
-    return subprocess.run([str(found), option, str(cubin)], check=True, capture_output=True, text=True).stdout
+    program.chmod(0o755)
+    return subprocess.run([str(program), option, str(cubin)], check=True, capture_output=True, text=True).stdout
 
 
 def count(loop: list[str], operation: str) -> int:
     """Return how many instructions are of an operation, a pattern of their names."""
-    return sum(bool(re.match(rf"(@!?U?P\d+ )?{operation}\b", one)) for one in loop)
+    return sum(bool(re.match(rf"(@!?U?P\d+ )?{operation}\b", instruction)) for instruction in loop)
 
 
 def loops_of(text: str) -> list[list[str]]:
@@ -44,13 +44,17 @@ def loops_of(text: str) -> list[list[str]]:
     for line in text.splitlines():
         if label := re.match(r"\s*(\.L_x_\d+):", line):
             labels[label[1]] = len(instructions)
-        elif found := re.match(r"\s*/\*[0-9a-f]+\*/\s+(.*?)\s*;", line):
-            instructions.append(found[1])
+        elif match := re.match(r"\s*/\*[0-9a-f]+\*/\s+(.*?)\s*;", line):
+            instructions.append(match[1])
     jumps = (
         (labels.get(to[1], len(instructions)), end)
-        for end, one in enumerate(instructions)
-        if (to := re.search(r"BRA.*`\((\.L_x_\d+)\)", one))
+        for end, instruction in enumerate(instructions)
+        if (to := re.search(r"BRA.*`\((\.L_x_\d+)\)", instruction))
     )
     loops = [(start, end) for start, end in jumps if start <= end]
-    inner = [own for own in loops if not any(own[0] <= one[0] <= one[1] <= own[1] for one in loops if one != own)]
+    inner = [
+        loop
+        for loop in loops
+        if not any(loop[0] <= other[0] <= other[1] <= loop[1] for other in loops if other != loop)
+    ]
     return [instructions[start : end + 1] for start, end in inner]

@@ -12,9 +12,9 @@ from workers.training.recipe import Recipe
 
 def recipe_of(shape: tuple[int, ...], dropout: tuple[float, float], dtype: str = "float64", **model: Any) -> Recipe:
     tokens, length, width, key_width, value_width, batch = shape
-    one = config(steps=9, every=9, dtype=dtype)
-    one["task"] = {"name": "set_complement", "length": length, "vocabulary": tokens}
-    one["model"] = {
+    settings = config(steps=9, every=9, dtype=dtype)
+    settings["task"] = {"name": "set_complement", "length": length, "vocabulary": tokens}
+    settings["model"] = {
         "name": "minimal",
         "width": width,
         "key_width": key_width,
@@ -23,8 +23,8 @@ def recipe_of(shape: tuple[int, ...], dropout: tuple[float, float], dtype: str =
         "residual_dropout": dropout[1],
         **model,
     }
-    one["training"]["batch"] = batch
-    return Recipe.of(one)
+    settings["training"]["batch"] = batch
+    return Recipe.of(settings)
 
 
 def lanes_alone_and_together(trials: list[Trial]) -> tuple[list[Any], list[Any]]:
@@ -32,8 +32,8 @@ def lanes_alone_and_together(trials: list[Trial]) -> tuple[list[Any], list[Any]]
     together.fill(trials)
     in_pack = sorted((report.number, report.step, report.metrics) for _ in range(2) for report in together.train(100))
     alone: list[Any] = []
-    for one in trials:
-        pack = Pack(one, width=2)
-        pack.fill([one])
+    for trial in trials:
+        pack = Pack(trial, width=2)
+        pack.fill([trial])
         alone += [(report.number, report.step, report.metrics) for _ in range(2) for report in pack.train(100)]
     return in_pack, sorted(alone)

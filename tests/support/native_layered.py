@@ -74,9 +74,9 @@ TASKS: dict[str, list[dict[str, Any]]] = {
 
 
 def recipe_of(task: dict[str, Any], model: dict[str, Any], batch: int = 5, dtype: str = "float64") -> Recipe:
-    one = config(steps=9, every=9, dtype=dtype)
-    one["task"], one["model"], one["training"]["batch"] = task, {"heads": 2, "width": 12, **model}, batch
-    return Recipe.of(one)
+    settings = config(steps=9, every=9, dtype=dtype)
+    settings["task"], settings["model"], settings["training"]["batch"] = task, {"heads": 2, "width": 12, **model}, batch
+    return Recipe.of(settings)
 
 
 class Case:
@@ -108,10 +108,10 @@ class Case:
         }
 
         def one(knobs: Batch, flat: Tensor, batch: Batch, keep: Batch) -> tuple[Tensor, Tensor]:
-            own = recipe.bind(knobs)
+            lane = recipe.bind(knobs)
 
             def loss(flat: Tensor) -> Tensor:
-                return own.task.loss(own.model.outputs(layout.split(flat), batch, keep), batch)
+                return lane.task.loss(lane.model.outputs(layout.split(flat), batch, keep), batch)
 
             return grad_and_value(loss)(flat)
 
@@ -126,9 +126,9 @@ class Case:
 
 
 def native_of(recipe: Recipe) -> NativeModel:
-    found = native_model(recipe.model, recipe.task, recipe.dtype, CPU)
-    assert found, find_obstacle(recipe, CPU)
-    return found
+    model = native_model(recipe.model, recipe.task, recipe.dtype, CPU)
+    assert model, find_obstacle(recipe, CPU)
+    return model
 
 
 def assert_torchs(recipe: Recipe, seed: int = 0) -> None:

@@ -9,6 +9,6 @@ from workers.training.recipe import Recipe
 
 
 def recipe_of(task: dict[str, Any], model: dict[str, Any], batch: int = 5, dtype: str = "float64") -> Recipe:
-    one = config(steps=9, every=9, dtype=dtype)
-    one["task"], one["model"], one["training"]["batch"] = task, model, batch
-    return Recipe.of(one)
+    settings = config(steps=9, every=9, dtype=dtype)
+    settings["task"], settings["model"], settings["training"]["batch"] = task, model, batch
+    return Recipe.of(settings)

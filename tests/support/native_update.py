@@ -35,13 +35,13 @@ SCHEDULES = ["constant", "linear", "cosine", "warmup_cooldown"]
 
 
 def recipe_of(optimizer: dict[str, Any], averaging: dict[str, Any], dtype: str = "float64", **task: Any) -> Recipe:
-    one = config(steps=40, every=40, dtype=dtype, averaging=averaging)
-    return Recipe.of({**one, "optimizer": optimizer, **task})
+    settings = config(steps=40, every=40, dtype=dtype, averaging=averaging)
+    return Recipe.of({**settings, "optimizer": optimizer, **task})
 
 
 def start_of(recipe: Recipe, layout: Layout, lanes: int) -> State:
     parameters = layout.initial(torch.arange(lanes)).to(recipe.dtype)
-    return vmap(lambda one: initial_state(recipe, layout, one))(parameters)
+    return vmap(lambda flat: initial_state(recipe, layout, flat))(parameters)
 
 
 def trained(update: Any, recipe: Recipe, layout: Layout, lanes: int, steps: int = 4, scale: float = 1.0) -> State:

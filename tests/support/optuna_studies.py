@@ -117,8 +117,8 @@ def objective_of(number: int, maximize: bool = False) -> float | None:
 
 
 def _result(space: Space, trial: Trial) -> TrialResult:
-    found = objective_of(trial.number, space.search.second is not None)
-    two = space.search.second is not None and found is not None
+    objective = objective_of(trial.number, space.search.second is not None)
+    two = space.search.second is not None and objective is not None
     rate, width = trial.params["optimizer.learning_rate"], trial.params["model.width"]
     assert isinstance(rate, float), "it is drawn"
     assert isinstance(width, int), "so is it"
@@ -126,8 +126,8 @@ def _result(space: Space, trial: Trial) -> TrialResult:
         number=trial.number,
         fence=1,
         state=state(trial.number),
-        objective=found,
-        error="a loss is not finite" if found is None else None,
+        objective=objective,
+        error="a loss is not finite" if objective is None else None,
         # Trial 6 finished without its second objective, of trial 7 a constraint is no finite number.
         second_objective=rate * width if two and trial.number != 6 else None,
         constraints={"optimizer.learning_rate <= 0.01": None if trial.number == 7 else rate - 0.01} if two else None,

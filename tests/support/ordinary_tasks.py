@@ -175,8 +175,8 @@ TASKS = {
 
 def write_task(folder: Path, name: str) -> Path:
     """Write the plug-in file `own_<name>.py` of a task."""
-    own = TASKS[name]
+    task = TASKS[name]
     title = "Own" + "".join(word.capitalize() for word in name.split("_"))
     file = folder / f"own_{name}.py"
-    file.write_text(_HEAD.format(title=title, base=own.base) + own.body)
+    file.write_text(_HEAD.format(title=title, base=task.base) + task.body)
     return file

@@ -22,19 +22,19 @@ def reports_of(pack: Pack, waiting: list[Trial] | None = None) -> dict[tuple[int
     return seen
 
 
-def alone(one: Trial) -> dict[tuple[int, int], Report]:
-    pack = Pack(one, width=1)
-    pack.fill([one])
+def alone(member: Trial) -> dict[tuple[int, int], Report]:
+    pack = Pack(member, width=1)
+    pack.fill([member])
     return reports_of(pack)
 
 
-def assert_same(found: dict[tuple[int, int], Report], expected: dict[tuple[int, int], Report]) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(reports: dict[tuple[int, int], Report], expected: dict[tuple[int, int], Report]) -> None:
+    assert reports.keys() == expected.keys()
     for key, report in expected.items():
-        assert found[key].state == report.state
-        assert [m[:3] for m in found[key].metrics] == [m[:3] for m in report.metrics]
-        for one, other in zip(found[key].metrics, report.metrics, strict=True):
-            assert math.isclose(one.value, other.value, rel_tol=TOLERANCE, abs_tol=TOLERANCE), (key, one, other)
+        assert reports[key].state == report.state
+        assert [m[:3] for m in reports[key].metrics] == [m[:3] for m in report.metrics]
+        for metric, other in zip(reports[key].metrics, report.metrics, strict=True):
+            assert math.isclose(metric.value, other.value, rel_tol=TOLERANCE, abs_tol=TOLERANCE), (key, metric, other)
 
 
 def assert_equal_to_the_bit(trials: list[Trial]) -> None:
@@ -42,8 +42,8 @@ def assert_equal_to_the_bit(trials: list[Trial]) -> None:
     pack = Pack(trials[0], width=3)
     pack.fill(trials[:3])
     together = reports_of(pack, waiting=trials[3:])
-    for one in trials:
-        for key, report in alone(one).items():
+    for member in trials:
+        for key, report in alone(member).items():
             assert together[key] == report
 
 

@@ -30,7 +30,7 @@ FAMILIES: list[type] = [
 
 def example(family: type, name: str) -> dict[str, Any]:
     """Return the first of a plug-in's own examples."""
-    return next(found for found in plugins.examples(family) if found["name"] == name)
+    return next(config for config in plugins.examples(family) if config["name"] == name)
 
 
 def shipped(family: type) -> set[str]:

@@ -97,14 +97,14 @@ class PretendedGpu(TorchDispatchMode):
             keywords["device"] = torch.device("cpu")
         if pretended or arrives:
             self._note(func, args, pretended, real, leaves=bool(leaves))
-        own, plain = pytree.tree_map_only(PretendedTensor, lambda one: one.numbers, (args, keywords))
-        results = func(*own, **plain)
+        arguments, plain = pytree.tree_map_only(PretendedTensor, lambda leaf: leaf.numbers, (args, keywords))
+        results = func(*arguments, **plain)
         if leaves or not (pretended or arrives):
             return results
-        known = {id(one.numbers): one for one in pretended}  # an operation in place returns what it was given
+        known = {id(leaf.numbers): leaf for leaf in pretended}  # an operation in place returns what it was given
 
-        def pretend(one: Tensor) -> PretendedTensor:
-            return known[id(one)] if id(one) in known else PretendedTensor(one)
+        def pretend(tensor: Tensor) -> PretendedTensor:
+            return known[id(tensor)] if id(tensor) in known else PretendedTensor(tensor)
 
         return pytree.tree_map_only(Tensor, pretend, results)
 
@@ -115,12 +115,12 @@ class PretendedGpu(TorchDispatchMode):
         elif name in ("_to_copy", "copy_", "lift_fresh_copy") and real:
             self._fault("copy", func)
         elif name in ("index", "index_put", "index_put_", "_index_put_impl_"):
-            indices = [one for one in args[1] if one is not None]
-            if any(one.dtype in (torch.bool, torch.uint8) for one in indices):
+            indices = [index for index in args[1] if index is not None]
+            if any(index.dtype in (torch.bool, torch.uint8) for index in indices):
                 self._fault("wait", func)
-            elif any(not isinstance(one, PretendedTensor) for one in indices):
+            elif any(not isinstance(index, PretendedTensor) for index in indices):
                 self._fault("copy", func)
-        elif any(one.dim() or torch.Tag.pointwise not in func.tags for one in real) and pretended:
+        elif any(tensor.dim() or torch.Tag.pointwise not in func.tags for tensor in real) and pretended:
             raise RuntimeError(f"{func} has tensors of the GPU and of the CPU at {_place()}")
         if is_kernel(func):
             self.kernels[str(func)] += 1
@@ -178,9 +178,9 @@ def _forget_tensors() -> None:
     constant.cache_clear()
     for name, module in [*sys.modules.items()]:
         if name.startswith("workers.data.tasks"):
-            for one in vars(module).values():
-                if hasattr(one, "cache_clear"):
-                    one.cache_clear()
+            for member in vars(module).values():
+                if hasattr(member, "cache_clear"):
+                    member.cache_clear()
 
 
 def _place() -> str:
@@ -236,9 +236,9 @@ def step_cases() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def pack_of(configuration: dict[str, Any], width: int = 2) -> Pack:
     """Return a pack on the pretended GPU, with a trial in its first lane; it has trained a step."""
-    one = trial(3, configuration)
-    pack = Pack(one, width=width, device=DEVICE)
-    pack.fill([one])
+    first = trial(3, configuration)
+    pack = Pack(first, width=width, device=DEVICE)
+    pack.fill([first])
     pack.train(1)
     return pack
 

@@ -61,9 +61,9 @@ def taking(store: Store) -> Generator[None]:
         thread.join()
 
 
-def with_value(value: object, *place: str | int) -> str:
+def with_value(value: object, *path: str | int) -> str:
     """Return a submission with another value in a place."""
     whole = json.loads(StoreRequest.of_study(STUDY, TERMS).to_json())
-    *outer, last = place
+    *outer, last = path
     functools.reduce(operator.getitem, outer, whole)[last] = value
     return json.dumps(whole)

@@ -165,8 +165,8 @@ class SqliteDisk(StudyStore):
         return answer
 
     def _look(self) -> None:
-        found = self._rows("SELECT number, state, objective, steps, error, finished_at FROM trials")
-        ended = {number: rest for number, *rest in found if rest[0] in TERMINAL}
+        rows = self._rows("SELECT number, state, objective, steps, error, finished_at FROM trials")
+        ended = {number: rest for number, *rest in rows if rest[0] in TERMINAL}
         assert {number: ended.get(number) for number in self._ended} == self._ended, "what ended has changed"
         self._ended = ended
 
@@ -366,7 +366,7 @@ class Simulation(RuleBasedStateMachine):
         """Time passes, and those who live say so every ten seconds, before the sweep does its part."""
         for _ in range(-(-seconds // 10)):
             self.disk.now += min(seconds, 10)
-            for life in [one for one in self.lives if not one.frozen]:
+            for life in [life for life in self.lives if not life.frozen]:
                 if not self.controller.renew(life.worker.name):
                     self.lives.remove(life)
                 else:
@@ -392,7 +392,7 @@ class Simulation(RuleBasedStateMachine):
     def stop(self) -> None:
         """Stop the study; all workers hear of it, and it is resumed."""
         self.disk.stopping = True
-        for life in [one for one in self.lives if not one.frozen]:
+        for life in [life for life in self.lives if not life.frozen]:
             while life in self.lives:
                 self.speak(life, set(range(LARGEST)), heard=True, saves=life.worker.width > 2)
         self.disk.stopping = False
@@ -466,8 +466,8 @@ class Simulation(RuleBasedStateMachine):
 def checkpoints(worker: FakeWorker) -> tuple[Checkpoint, ...]:
     """Of the lanes that have made a step here."""
     return tuple(
-        Checkpoint(number=number, fence=trial.fence, step=step, path=worker.name, row=place, sha256="")
-        for place, (number, (trial, step)) in enumerate(worker.lanes.items())
+        Checkpoint(number=number, fence=trial.fence, step=step, path=worker.name, row=row, sha256="")
+        for row, (number, (trial, step)) in enumerate(worker.lanes.items())
         if step > worker.first_step(trial)
     )
 

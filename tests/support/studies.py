@@ -97,9 +97,9 @@ def write_study(store: Store, name: str = "demo") -> ControlledStudy:
 
 def checkpoint(number: int, step: int) -> Checkpoint:
     """Where trial `number` lies as of a step, in a file that is not there."""
-    place = number - RUNNING.start
+    row = number - RUNNING.start
     known = {"objective": tvd(number, step), "monitors": [None]}
-    file = {"path": f"/none/{step}", "row": place, "sha256": f"{step:064}"}
+    file = {"path": f"/none/{step}", "row": row, "sha256": f"{step:064}"}
     return Checkpoint(number=number, fence=1, step=step, controller_state=known, **file)
 
 

@@ -32,8 +32,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def address(database: str) -> Iterator[str]:
-    with serving(Settings(database=database)) as found:
-        yield found
+    with serving(Settings(database=database)) as url:
+        yield url
 
 
 def events(address: str, after: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -42,8 +42,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
                 for arm, seed in keys
             ]
             trials = [
-                Trial(number=number, group=0, seed=number, draws={}, params=one, config=CONFIG, structure="")
-                for number, one in enumerate(params)
+                Trial(number=number, group=0, seed=number, draws={}, params=values, config=CONFIG, structure="")
+                for number, values in enumerate(params)
             ]
             study.start(trials, "worker")
             for step in (1, 2):

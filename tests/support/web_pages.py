@@ -54,8 +54,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
+    with browser(tmp_path_factory.mktemp("chromium")) as chromium:
+        yield chromium
 
 
 def place_of(page: Browser, chart: int, point: Sequence[float]) -> tuple[float, float]:

@@ -40,10 +40,10 @@ class Cramped(Pack):
     stepping = WIDEST
     resizing = WIDEST
 
-    def __init__(self, one: Trial, *, width: int, device: str) -> None:
+    def __init__(self, trial: Trial, *, width: int, device: str) -> None:
         if max(width, NARROWEST) > self.making:
             raise FULL
-        super().__init__(one, width=width, device=device)
+        super().__init__(trial, width=width, device=device)
         replace_step(self, StepWithoutRoom(self._step, self))
 
     def resize(self, width: int) -> None:
@@ -56,7 +56,7 @@ class RequeueingController(FakeController):
     """Takes back what runs, is not over, and is not held."""
 
     def exchange(self, reports: Any, offer: Offer) -> Directives:
-        held = {one.number for one in offer.holds}
+        held = {start.number for start in offer.holds}
         over = {report.number for report in reports if report.state != "running"}
         assert held <= self.running - over
         self.dropped.append(sorted(self.running - over - held))
@@ -66,5 +66,5 @@ class RequeueingController(FakeController):
 
     def __init__(self, trials: list[Trial]) -> None:
         super().__init__(trials)
-        self.all = {one.number: one for one in trials}
+        self.all = {trial.number: trial for trial in trials}
         self.dropped: list[list[int]] = []

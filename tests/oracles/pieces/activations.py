@@ -1,4 +1,4 @@
-"""Activations: the non-linearity between the two maps of an MLP; `own` is what they learn."""
+"""Activations: the non-linearity between the two maps of an MLP; `learned` is what they learn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Activation:
         """Return what it learns."""
         return {}
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         """[..., f] from [..., inputs f]."""
         raise NotImplementedError
 
@@ -33,7 +33,7 @@ class Activation:
 class IdentityActivation(Activation):
     """x."""
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         return values
 
 
@@ -41,7 +41,7 @@ class IdentityActivation(Activation):
 class ReluActivation(Activation):
     """max(x, 0)."""
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         return functional.relu(values)
 
 
@@ -49,7 +49,7 @@ class ReluActivation(Activation):
 class ReluSquaredActivation(Activation):
     """max(x, 0)^2."""
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         return functional.relu(values) ** 2
 
 
@@ -57,7 +57,7 @@ class ReluSquaredActivation(Activation):
 class TanhActivation(Activation):
     """tanh(x)."""
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         return torch.tanh(values)
 
 
@@ -67,7 +67,7 @@ class GeluActivation(Activation):
 
     form: str
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         return functional.gelu(values, approximate="tanh" if self.form == "tanh" else "none")
 
 
@@ -78,7 +78,7 @@ class GaussianWaveletActivation(Activation):
     frequency: float
     sharpness: float
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         return torch.cos(self.frequency * values) * torch.exp(-((self.sharpness * values) ** 2))
 
 
@@ -88,7 +88,7 @@ class SincActivation(Activation):
 
     frequency: float
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         return torch.sinc(self.frequency * values / torch.pi)
 
 
@@ -98,7 +98,7 @@ class GluActivation(Activation):
 
     inputs: ClassVar[int] = 2
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         return functional.glu(values.roll(values.shape[-1] // 2, -1))  # torch's gates by the second half
 
 
@@ -108,7 +108,7 @@ class RegluActivation(Activation):
 
     inputs: ClassVar[int] = 2
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         first, second = values.chunk(2, -1)
         return functional.relu(first) * second
 
@@ -119,7 +119,7 @@ class GegluActivation(Activation):
 
     inputs: ClassVar[int] = 2
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         first, second = values.chunk(2, -1)
         return functional.gelu(first) * second
 
@@ -130,7 +130,7 @@ class SwigluActivation(Activation):
 
     inputs: ClassVar[int] = 2
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         first, second = values.chunk(2, -1)
         return functional.silu(first) * second
 
@@ -158,11 +158,11 @@ class SplineActivation(Activation):
             return start_given(torch.from_numpy(symmetrise(given) if self.symmetrised else given))
         return start_given(functional.gelu(torch.linspace(self.low, self.high, self.knots, dtype=torch.float64)))
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
-        place = (values - self.low) * ((self.knots - 1) / (self.high - self.low))
-        left = place.detach().nan_to_num(nan=0.0).clamp(0, self.knots - 2).floor().long()
-        share = (place - left).clamp(0, 1)
-        return own["knots"][left] + share * own["knots"].diff()[left]
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
+        position = (values - self.low) * ((self.knots - 1) / (self.high - self.low))
+        left = position.detach().nan_to_num(nan=0.0).clamp(0, self.knots - 2).floor().long()
+        share = (position - left).clamp(0, 1)
+        return learned["knots"][left] + share * learned["knots"].diff()[left]
 
 
 @dataclass(kw_only=True)
@@ -178,9 +178,9 @@ class GatedActivation(Activation):
     def parameters(self) -> dict[str, Parameter]:
         return {f"gate.{name}": parameter for name, parameter in self.gate.parameters().items()}
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         first, second = values.chunk(2, -1)
-        return self.gate.apply(first, {name.removeprefix("gate."): tensor for name, tensor in own.items()}) * second
+        return self.gate.apply(first, {name.removeprefix("gate."): tensor for name, tensor in learned.items()}) * second
 
 
 def symmetrise(knots: Floats) -> Floats:
@@ -188,13 +188,13 @@ def symmetrise(knots: Floats) -> Floats:
 
     Source: paper 002, Appendix D.
     """
-    count, found = len(knots), list[tuple[float, Floats]]()
+    count, versions = len(knots), list[tuple[float, Floats]]()
     for image in (knots[::-1], -knots, -knots[::-1]):
         correlations = np.correlate(knots, image, mode="full")
         shift = int(correlations.argmax()) - (count - 1)
         moved = image[np.clip(np.arange(count) - shift, 0, count - 1)]
-        found.append((float(correlations.max()), (knots + moved) / 2))
-    return max(found, key=lambda version: version[0])[1]
+        versions.append((float(correlations.max()), (knots + moved) / 2))
+    return max(versions, key=lambda version: version[0])[1]
 
 
 @dataclass(kw_only=True)
@@ -214,10 +214,10 @@ class Approximation(Activation):
     def parameters(self) -> dict[str, Parameter]:
         return self.of.parameters()
 
-    def apply(self, values: Tensor, own: Values) -> Tensor:
+    def apply(self, values: Tensor, learned: Values) -> Tensor:
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         points, fit = self.fit()
-        seen = self.of.apply((middle + half * torch.from_numpy(points)).to(values.dtype), own)
+        seen = self.of.apply((middle + half * torch.from_numpy(points)).to(values.dtype), learned)
         coefficients = (torch.from_numpy(fit) @ seen.double()).to(values.dtype)
         unit = (values - middle) / half
         inside = self.evaluate(unit.clamp(-1, 1), coefficients)

@@ -22,7 +22,9 @@ Evaluate = Callable[[Values], Mapping[str, Tensor]]
 
 def differentiate(values: Values, learned: Shapes, loss_of: Callable[[Values], Tensor]) -> tuple[Values, Tensor]:
     """Return the gradients of a loss by all tensors that learn, and the loss."""
-    leaves = {name: values[name].detach().requires_grad_() for name, one in learned.items() if not one.frozen}
+    leaves = {
+        name: values[name].detach().requires_grad_() for name, parameter in learned.items() if not parameter.frozen
+    }
     loss = loss_of({**values, **leaves})
     gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
     return dict(zip(leaves, gradients, strict=True)), loss.detach()
@@ -42,7 +44,7 @@ class WeightsLearning:
 
     def gradients(self, shapes: Shapes, values: Values, batch: Batch, loss: Loss) -> tuple[Values, Tensor]:
         """By all that learns, and the training loss."""
-        return differentiate(values, shapes, lambda found: loss(found, batch))
+        return differentiate(values, shapes, lambda tensors: loss(tensors, batch))
 
     def start(self, optimizer: Optimizer, shapes: Shapes, values: Values) -> Moments:
         """Return the optimizer's moments before the first step."""
@@ -95,38 +97,40 @@ class ArchitectureLearning:
 
     def shapes(self, model: Shapes) -> Shapes:
         """Return the weights of each model, then what all share."""
-        form = {name: one for name, one in model.items() if one.form and not one.frozen}
-        own = {name: one for name, one in model.items() if name not in form}
-        every = [under(f"models.{number}", own) for number in range(self.models)]
-        return {name: one for part in (*every, form) for name, one in part.items()}
+        form = {name: parameter for name, parameter in model.items() if parameter.form and not parameter.frozen}
+        weights = {name: parameter for name, parameter in model.items() if name not in form}
+        every = [under(f"models.{number}", weights) for number in range(self.models)]
+        return {name: parameter for part in (*every, form) for name, parameter in part.items()}
 
     def batch(self, task: Any, seed: int, count: int, step: int) -> Batch:
         """Return the batches of all models behind one another, and that of the form."""
-        own, other = (open_stream(seed, TRAINING_DATA, step, site) for site in (0, 1))
+        stream, other = (open_stream(seed, TRAINING_DATA, step, site) for site in (0, 1))
         wanted, one_in = self.models * count, self.held_out_one_in
         if one_in and hasattr(task, "training_part"):
-            trained = task.training_part(own, wanted, one_in, held_out=False)
+            trained = task.training_part(stream, wanted, one_in, held_out=False)
             form = task.training_part(other, count, one_in, held_out=True)
         elif one_in:
-            drawn = task.training(own, ceil(1.25 * wanted * one_in / (one_in - 1)) + 16, step)
+            drawn = task.training(stream, ceil(1.25 * wanted * one_in / (one_in - 1)) + 16, step)
             trained = take_share(task, drawn, wanted, one_in, held_out=False)
             drawn = task.held_out(other, ceil((1.25 * count + 16) * one_in), step)
             form = take_share(task, drawn, count, one_in, held_out=True)
         else:
-            trained, form = task.training(own, wanted, step), task.held_out(other, count, step)
+            trained, form = task.training(stream, wanted, step), task.held_out(other, count, step)
         return {**trained, **under("form", form)}
 
     def gradients(self, shapes: Shapes, values: Values, batch: Batch, loss: Loss) -> tuple[Values, Tensor]:
         """Of each model's weights by its own loss, of the form by the sum of all models' losses on its batch."""
         form, form_batch = self._form(values), within("form", batch)
-        own = {name: tensor for name, tensor in batch.items() if not name.startswith("form.")}
-        parts = {name: tensor.chunk(self.models) for name, tensor in own.items()}
-        found, losses = dict[str, Tensor](), list[Tensor]()
+        rows = {name: tensor for name, tensor in batch.items() if not name.startswith("form.")}
+        parts = {name: tensor.chunk(self.models) for name, tensor in rows.items()}
+        weight_gradients, losses = dict[str, Tensor](), list[Tensor]()
         for number in range(self.models):
             weights, ours = within(f"models.{number}", values), {name: part[number] for name, part in parts.items()}
             learned = within(f"models.{number}", shapes)
-            gradients, trained = differentiate(weights, learned, lambda own, ours=ours: loss({**own, **form}, ours))
-            found |= under(f"models.{number}", gradients)
+            gradients, trained = differentiate(
+                weights, learned, lambda tensors, ours=ours: loss({**tensors, **form}, ours)
+            )
+            weight_gradients |= under(f"models.{number}", gradients)
             losses.append(trained)
 
         def sum_losses(form: Values) -> Tensor:
@@ -134,14 +138,14 @@ class ArchitectureLearning:
             return torch.stack([loss({**weights, **form}, form_batch) for weights in every]).sum()
 
         gradients, _ = differentiate(form, self._form(shapes), sum_losses)
-        return {**found, **gradients}, torch.stack(losses).mean()
+        return {**weight_gradients, **gradients}, torch.stack(losses).mean()
 
     def start(self, optimizer: Optimizer, shapes: Shapes, values: Values) -> Moments:
         """Moments of all models and of the form."""
         moments: dict[str, dict[str, Tensor]] = {}
         weights = {name: value for name, value in values.items() if name.startswith("models.")}
-        for own in (optimizer.start(weights), self.optimizer.start(self._form(values))):
-            for kind, named in own.items():
+        for part in (optimizer.start(weights), self.optimizer.start(self._form(values))):
+            for kind, named in part.items():
                 moments.setdefault(kind, {}).update(named)
         return moments
 
@@ -157,11 +161,11 @@ class ArchitectureLearning:
         """Return each model and the form by itself, with the norm of its own gradient clipped."""
         values, moments = dict(state[0]), {kind: dict(named) for kind, named in state[1].items()}
         parts = [(f"models.{number}.", optimizer, self._age(number, n)) for number in range(self.models)]
-        for prefix, own, age in (*parts, ("", self.optimizer, n)):
+        for prefix, rule, age in (*parts, ("", self.optimizer, n)):
             length = self.life if prefix and self.life else steps
             names = [name for name in gradients if name.startswith(prefix) and (prefix or name in self._form(shapes))]
             owned = {kind: {name: named[name] for name in names if name in named} for kind, named in moments.items()}
-            after, changed = own.descend(
+            after, changed = rule.descend(
                 shapes,
                 {name: values[name] for name in names},
                 {name: gradients[name] for name in names},
@@ -198,7 +202,7 @@ class ArchitectureLearning:
 
     def _form(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Return what all models share."""
-        return {name: one for name, one in named.items() if not name.startswith("models.")}
+        return {name: value for name, value in named.items() if not name.startswith("models.")}
 
     def _age(self, number: int, n: int) -> int:
         """Return steps of a model since its last reset."""

@@ -41,10 +41,10 @@ class Optimizer:
         rate = self.learning_rate * self.schedule.factor(n, steps)
         after, changed = dict(values), {kind: dict(named) for kind, named in moments.items()}
         for name, gradient in gradients.items():
-            own = {kind: named[name] for kind, named in moments.items()}
+            state = {kind: named[name] for kind, named in moments.items()}
             clipped = gradient * factor.to(gradient.dtype)
-            after[name], own = self.update(shapes[name], values[name], clipped, own, rate, n)
-            for kind, tensor in own.items():
+            after[name], state = self.update(shapes[name], values[name], clipped, state, rate, n)
+            for kind, tensor in state.items():
                 changed[kind][name] = tensor
         return after, changed
 
@@ -153,11 +153,11 @@ class MuonOptimizer(Optimizer):
     def update(
         self, shape: Parameter, value: Tensor, gradient: Tensor, moments: Values, rate: float, n: int
     ) -> tuple[Tensor, Values]:
-        own = rate if shape.matrices else rate * self.other_rate
-        value = value * (1 - own * self.weight_decay * shape.decays)
+        scaled_rate = rate if shape.matrices else rate * self.other_rate
+        value = value * (1 - scaled_rate * self.weight_decay * shape.decays)
         if not shape.matrices:
             betas = (self.beta1, self.beta2)
-            return step_by_moments(value, gradient, moments, own, n, betas, self.epsilon)
+            return step_by_moments(value, gradient, moments, scaled_rate, n, betas, self.epsilon)
         buffer = self.momentum * moments["buffer"] + (1 - self.momentum) * gradient
         direction = self.momentum * buffer + (1 - self.momentum) * gradient if self.nesterov else buffer
         turned = [self._turn(matrix) for matrix in direction.chunk(shape.matrices, -1)]

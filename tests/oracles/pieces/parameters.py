@@ -55,19 +55,19 @@ def start_parameters(
     parameters: Mapping[str, Parameter], seed: int, step: int, dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """Return each entry from a number of its own: the tensors take the stream's numbers one after another."""
-    sizes = [prod(one.shape) for one in parameters.values()]
+    sizes = [prod(parameter.shape) for parameter in parameters.values()]
     uniform = torch.from_numpy(draw_uniform(open_stream(seed, INITIAL, step), sum(sizes)))
     return {
-        name: one.start(numbers).reshape(one.shape).to(dtype)
-        for (name, one), numbers in zip(parameters.items(), uniform.split(sizes), strict=True)
+        name: parameter.start(numbers).reshape(parameter.shape).to(dtype)
+        for (name, parameter), numbers in zip(parameters.items(), uniform.split(sizes), strict=True)
     }
 
 
 def within(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a part by its own names: `scorer.b` is `b` within `scorer`."""
-    return {name[len(prefix) + 1 :]: one for name, one in named.items() if name.startswith(f"{prefix}.")}
+    return {name[len(prefix) + 1 :]: value for name, value in named.items() if name.startswith(f"{prefix}.")}
 
 
 def under(prefix: str, named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a part as the whole names them."""
-    return {f"{prefix}.{name}": one for name, one in named.items()}
+    return {f"{prefix}.{name}": value for name, value in named.items()}

@@ -16,7 +16,7 @@ def list_classes() -> Mapping[str, type]:
     """Return the classes of all files, by name."""
     paths = (path.relative_to(FOLDER).with_suffix("") for path in sorted(FOLDER.rglob("[!_]*.py")))
     modules = [import_module(".".join((__package__ or "", *path.parts))) for path in paths]
-    return {name: found for module in modules for name, found in vars(module).items() if isinstance(found, type)}
+    return {name: member for module in modules for name, member in vars(module).items() if isinstance(member, type)}
 
 
 def class_name(family: str, name: str) -> str:

@@ -18,7 +18,7 @@ class Position:
         """Return what it learns, for inputs of up to `longest` positions."""
         return {}
 
-    def add_to(self, stream: Tensor, own: Values) -> Tensor:
+    def add_to(self, stream: Tensor, learned: Values) -> Tensor:
         """Return the stream [N, s, d] with positions."""
         return stream
 
@@ -45,8 +45,8 @@ class LearnedPosition(Position):
     def parameters(self, width: int, longest: int) -> dict[str, Parameter]:
         return {"table": Parameter((self.longest or longest, width))}
 
-    def add_to(self, stream: Tensor, own: Values) -> Tensor:
-        return stream + own["table"][: stream.shape[1]]
+    def add_to(self, stream: Tensor, learned: Values) -> Tensor:
+        return stream + learned["table"][: stream.shape[1]]
 
 
 def turn(length: int, channels: int, base: float) -> Tensor:
@@ -62,7 +62,7 @@ class SinusoidalPosition(Position):
     base: float
     scale: float
 
-    def add_to(self, stream: Tensor, own: Values) -> Tensor:
+    def add_to(self, stream: Tensor, learned: Values) -> Tensor:
         length, width = stream.shape[1:]
         angles = turn(length, width + width % 2, self.base)
         waves = torch.empty(length, 2 * angles.shape[1], dtype=torch.float64)
@@ -92,6 +92,6 @@ class AlibiPosition(Position):
         power = 2 ** int(log2(heads))
         slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
         slopes += [2 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)][: heads - power]
-        place = torch.arange(like.shape[-2])
-        distance = (place[:, None] - place).to(like.dtype)
+        positions = torch.arange(like.shape[-2])
+        distance = (positions[:, None] - positions).to(like.dtype)
         return -torch.tensor(slopes, dtype=like.dtype)[:, None, None] * distance

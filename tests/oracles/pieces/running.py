@@ -40,8 +40,8 @@ class Stage:
         batch = self.learning.batch(self.task, self.seed, self.training["batch"], n)
         sites = self.model.sites(self.task, self.training["batch"], batch["inputs"].shape[1])
         keep = {
-            name: keep_mask(open_stream(self.seed, DROPOUT, n, place), rate, shape)
-            for place, (name, (shape, rate)) in enumerate(sites.items())
+            name: keep_mask(open_stream(self.seed, DROPOUT, n, site), rate, shape)
+            for site, (name, (shape, rate)) in enumerate(sites.items())
             if rate
         }
 
@@ -60,14 +60,14 @@ class Stage:
         it.
         """
         values, _, shadow = state
-        found: dict[Key, float] = {}
-        for variant, rest, own in (("raw", "", values), *self.averaging.variants(shadow, values, n)):
+        metrics: dict[Key, float] = {}
+        for variant, rest, weights in (("raw", "", values), *self.averaging.variants(shadow, values, n)):
             for condition, batch in sets.items():
                 for label, model in self.model.evaluations().items():
                     where = " ".join(part for part in (condition, label, rest) if part)
-                    for name, value in self._average(model, own, batch).items():
-                        found[n, name, variant, where] = value
-        return found
+                    for name, value in self._average(model, weights, batch).items():
+                        metrics[n, name, variant, where] = value
+        return metrics
 
     def _average(self, model: Any, values: Values, batch: Batch) -> Mapping[str, float]:
         """Return each metric's mean over a set, of which a part is evaluated at a time."""
@@ -78,7 +78,7 @@ class Stage:
         for start in range(0, count, size):
             part = {name: tensor[start : start + size] for name, tensor in batch.items()}
             metrics = self.learning.evaluate(
-                values, lambda own, part=part: self.task.metrics(model.outputs(own, part, {}), part)
+                values, lambda tensors, part=part: self.task.metrics(model.outputs(tensors, part, {}), part)
             )
             for name, numbers in metrics.items():
                 sums[name] = sums.get(name, 0.0) + float(numbers.double().sum())
@@ -98,24 +98,24 @@ def train(
     opened = (open_stream(evaluation_seed, VALIDATION_DATA, 0, site) for site in (0, 1))
     plain, shifted, count = *opened, last.training["validation_batch"]
     sets = {"": last.task.validation(plain, count), **last.task.shifted_sets(shifted, count)}
-    found: dict[Key, float] = {}
+    history: dict[Key, float] = {}
     n = 0
-    for stage, end in zip(stages, (one["until"] for one in given), strict=True):
+    for stage, end in zip(stages, (part["until"] for part in given), strict=True):
         losses: list[float] = []
         while n < end:
             state, loss = stage.step(state, n)
             n += 1
             losses.append(loss)
             if not math.isfinite(loss):
-                return found, f"the training loss was not finite at step {n}"
+                return history, f"the training loss was not finite at step {n}"
             if n % stage.training["validate_every"] and n != stage.training["steps"]:
                 continue
             if stage is last and n in steps:
                 with torch.no_grad():
                     metrics = stage.evaluate(state, n, sets)
-                found |= metrics
+                history |= metrics
                 if not all(map(math.isfinite, metrics.values())):
-                    return found, f"a validation metric was not finite at step {n}"
-                found[n, "loss", "raw", ""] = sum(losses) / len(losses)
+                    return history, f"a validation metric was not finite at step {n}"
+                history[n, "loss", "raw", ""] = sum(losses) / len(losses)
             losses = []
-    return found, None
+    return history, None

@@ -184,9 +184,9 @@ def _doubled(evidence: Evidence) -> Iterator[str]:
     for event in evidence.of("acknowledged"):
         if event.state != "running":
             endings[event.number].append(event)
-    for number, found in endings.items():
-        if len(found) > 1:
-            yield f"trial {number} has {len(found)} acknowledged ends"
+    for number, ends in endings.items():
+        if len(ends) > 1:
+            yield f"trial {number} has {len(ends)} acknowledged ends"
     for event in evidence.of("started"):
         if any(end.fence < event.fence for end in endings[event.number]):
             yield f"trial {event.number} was started again (fence {event.fence}) after its acknowledged end"
@@ -237,8 +237,8 @@ def _best(evidence: Evidence) -> Iterator[str]:
     """Each objective is the best of its metrics; what the launcher called the best trial is it."""
     objectives: dict[int, float] = {}
     for trial in evidence.trials:
-        found = evidence.metrics.get(trial.number, {})
-        values = [value for (_, *key), value in found.items() if tuple(key) == OBJECTIVE and value is not None]
+        metrics = evidence.metrics.get(trial.number, {})
+        values = [value for (_, *key), value in metrics.items() if tuple(key) == OBJECTIVE and value is not None]
         best = min(values, default=None) if trial.state in ("finished", "pruned") else None
         if trial.objective != best:
             yield f"trial {trial.number} ({trial.state}) has the objective {trial.objective}, not {best}"
@@ -269,23 +269,23 @@ def _ending(evidence: Evidence) -> Iterator[str]:
 
 def _is_condemned(trial: StoredTrial) -> bool:
     """Whether so many workers died with it that it counts as their murderer; in a storm an innocent one may."""
-    told = re.match(r"(\d+) workers died while they trained it, at last 2 alone", trial.error or "")
-    return trial.state == "failed" and told is not None and DEATHS <= int(told[1]) < trial.fence
+    match = re.match(r"(\d+) workers died while they trained it, at last 2 alone", trial.error or "")
+    return trial.state == "failed" and match is not None and DEATHS <= int(match[1]) < trial.fence
 
 
 def _count(evidence: Evidence) -> Iterator[str]:
     """Every planned number is there once, and in one of the states; nobody was given a trial that is not there."""
-    found = Counter(trial.number for trial in evidence.trials)
+    counts = Counter(trial.number for trial in evidence.trials)
     planned = set(range(evidence.study["trials"]))
-    for number in sorted(planned ^ found.keys()):
+    for number in sorted(planned ^ counts.keys()):
         yield f"trial {number} is {'missing' if number in planned else 'beyond the plan'}"
-    for number, count in found.items():
+    for number, count in counts.items():
         if count > 1:
             yield f"trial {number} has {count} rows"
     states = Counter(trial.state for trial in evidence.trials)
     if sum(states[state] for state in (*_OVER, *_OPEN)) != len(evidence.trials):
         yield f"{len(evidence.trials)} trials are {dict(states)}"
-    for number in sorted({event.number for event in evidence.of("started")} - found.keys()):
+    for number in sorted({event.number for event in evidence.of("started")} - counts.keys()):
         yield f"trial {number} was started and is not there"
 
 
@@ -337,7 +337,9 @@ CHECKS: Mapping[Rule, Callable[[Evidence], Iterator[str]]] = {
 def _due(trial: StoredTrial) -> dict[Key, float]:
     """Return what a trial that stands at its step must have said."""
     whole = curve(trial.config, trial.seed)
-    return {(step, *key): value for step, found in whole.items() if step <= trial.steps for key, value in found.items()}
+    return {
+        (step, *key): value for step, metrics in whole.items() if step <= trial.steps for key, value in metrics.items()
+    }
 
 
 def _stored_steps(evidence: Evidence, trial: StoredTrial) -> set[int]:
@@ -351,5 +353,5 @@ def _parsed(config: Any) -> Any:
 def _damage(url: str) -> list[str]:
     if not url.startswith("sqlite"):
         return []  # a server checks its pages and references by itself
-    found = [line for (line,) in rows(url, "PRAGMA integrity_check") if line != "ok"]
-    return [*found, *(f"a row refers to nothing: {row}" for row in rows(url, "PRAGMA foreign_key_check"))]
+    lines = [line for (line,) in rows(url, "PRAGMA integrity_check") if line != "ok"]
+    return [*lines, *(f"a row refers to nothing: {row}" for row in rows(url, "PRAGMA foreign_key_check"))]

@@ -74,8 +74,8 @@ class Launchers:
         """Its workers that live, frozen or not."""
         with suppress(psutil.NoSuchProcess):
             launcher = self.launcher()
-            found = launcher.children() if launcher else []
-            return [worker for worker in found if worker.status() != psutil.STATUS_ZOMBIE]
+            children = launcher.children() if launcher else []
+            return [worker for worker in children if worker.status() != psutil.STATUS_ZOMBIE]
         return []
 
     def wait_for_failure(self, seconds: float) -> bool:

@@ -31,8 +31,8 @@ class OnRay:
 def torment_on_ray(database: str) -> OnRay:
     """Launch on a cluster of three nodes, kill a worker and a node of it, and compare the metrics."""
     result = OnRay()
-    with tempfile.TemporaryDirectory() as place, _database_of(database, place) as url, _cluster() as nodes:
-        folder, address = Path(place), nodes.add(cpus=0)
+    with tempfile.TemporaryDirectory() as path, _database_of(database, path) as url, _cluster() as nodes:
+        folder, address = Path(path), nodes.add(cpus=0)
         nodes.add(cpus=1)
         nodes.add(cpus=1)
         launch = ("launch", SPACE, *SIZES, "--ray-address", address, "--pack", "8", "--storage", url)
@@ -42,7 +42,7 @@ def torment_on_ray(database: str) -> OnRay:
             if refused.returncode != 2 or not lines[-1].endswith("has another token"):
                 result.wrong.append(f"a wrong token: status {refused.returncode}, {lines[-1:]}")
             result.fired["wrong token"] += 1
-        with running(folder, *launch, "--checkpoints", f"{place}/checkpoints") as process:
+        with running(folder, *launch, "--checkpoints", f"{path}/checkpoints") as process:
             wait_until(lambda: _ended(process) or finished(url) > 3, SECONDS)
             os.kill(descendants(nodes.process.pid, "ray::PackTrial")[0], signal.SIGKILL)
             result.fired["Ray worker"] += 1
@@ -54,8 +54,8 @@ def torment_on_ray(database: str) -> OnRay:
         search(folder, "launch", SPACE, *SIZES, "--workers", "2", seconds=SECONDS)
         if raw(url, "SELECT DISTINCT state FROM trials") != [("finished",)]:
             result.wrong.append("on Ray not every trial has finished")
-        expected, found = metrics(f"sqlite:///{folder}/graft.db"), metrics(url)
-        if found.keys() != expected.keys() or any(abs(found[key] - expected[key]) > 1e-9 for key in found):
+        expected, actual = metrics(f"sqlite:///{folder}/graft.db"), metrics(url)
+        if actual.keys() != expected.keys() or any(abs(actual[key] - expected[key]) > 1e-9 for key in actual):
             result.wrong.append("on Ray the metrics are not those of an undisturbed run")
     return result
 
@@ -68,9 +68,9 @@ def _ended(process: Launched) -> bool:
 
 
 @contextmanager
-def _database_of(kind: str, place: str) -> Generator[str]:
+def _database_of(kind: str, folder: str) -> Generator[str]:
     if kind == "sqlite":
-        yield f"sqlite:///{place}/ray.db"
+        yield f"sqlite:///{folder}/ray.db"
         return
     with running_server(place_for_server()) as server, server.database() as url:
         yield url

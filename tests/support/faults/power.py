@@ -64,12 +64,12 @@ def _compile() -> Path:
 
 
 def _read(text: bytes) -> Iterator[Entry]:
-    place = 0
-    while place < len(text):
-        kind, inode, offset, name, data = _HEAD.unpack_from(text, place)
-        place += _HEAD.size
-        yield Entry(kind.decode(), inode, offset, os.fsdecode(text[place : place + name]), text[place + name :][:data])
-        place += name + data
+    index = 0
+    while index < len(text):
+        kind, inode, offset, name, data = _HEAD.unpack_from(text, index)
+        index += _HEAD.size
+        yield Entry(kind.decode(), inode, offset, os.fsdecode(text[index : index + name]), text[index + name :][:data])
+        index += name + data
 
 
 @dataclass(eq=False)
@@ -149,7 +149,7 @@ class Disk:
     def _synchronise(self, file: _File) -> None:
         """Record that a file's content, or the names in a folder, are on the disk."""
         file.synchronise()
-        folders = {name for name, one in self._names.items() if one is file}
+        folders = {name for name, linked in self._names.items() if linked is file}
         waiting = list[tuple[Entry, _File]]()
         for entry, named in self._pending:
             if str(Path(entry.name).parent) in folders:
@@ -169,11 +169,11 @@ def _change_content(content: bytearray, entry: Entry) -> None:
 
 def _split(entry: Entry) -> Iterator[Entry]:
     """Yield the parts of a write that lie in one sector each."""
-    place = 0
-    while place < len(entry.data):
-        end = place + SECTOR - (entry.offset + place) % SECTOR
-        yield entry._replace(offset=entry.offset + place, data=entry.data[place:end])
-        place = end
+    start = 0
+    while start < len(entry.data):
+        end = start + SECTOR - (entry.offset + start) % SECTOR
+        yield entry._replace(offset=entry.offset + start, data=entry.data[start:end])
+        start = end
     if entry.kind == "t":
         yield entry
 

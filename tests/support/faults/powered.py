@@ -71,7 +71,7 @@ class SavingWorker(FakeWorker):
         if not here:
             return ()
         trials = [SavedTrial(trial.number, trial.fence, step, step) for trial, step in here]
-        states = torch.stack([state_of(one.number, one.step) for one in trials])
+        states = torch.stack([state_of(trial.number, trial.step) for trial in trials])
         return self._archive.write(self.name, Snapshot("{}", trials, {"state": states}))
 
     def first_step(self, trial: Trial) -> int:
@@ -144,7 +144,7 @@ class Powered:
                 self._ask(store)
             if self._chance.random() < 0.2:
                 store.take_requests()
-            worker = self._chance.choice([one for one in workers if not one.done])
+            worker = self._chance.choice([worker for worker in workers if not worker.done])
             reports = worker.train([number for number in worker.lanes if self._chance.random() < 0.7])
             saved = worker.save() if self._chance.random() < 0.3 else ()
             worker.obey(controller.exchange(reports, replace(worker.offer(), saved=saved)))
@@ -173,5 +173,5 @@ class Powered:
 
 
 if __name__ == "__main__":
-    place, seed, trials, *synchronous = sys.argv[1:]
-    Powered(Path(place), int(seed), int(trials), *synchronous or [None]).run()
+    path, seed, trials, *synchronous = sys.argv[1:]
+    Powered(Path(path), int(seed), int(trials), *synchronous or [None]).run()

@@ -166,7 +166,7 @@ class Program:
         other.mkdir(exist_ok=True)
         with running(self.folder, *self.launch) as process:
             self._train(process)
-            second = [url if url and one == self.url else one for one in self.launch]
+            second = [url if url and word == self.url else word for word in self.launch]
             with running(other, *second) as refused:
                 self._expect(refused, 2, r"error: .* is being (run|written) by .*; stop it first")
             if process.poll() is not None:

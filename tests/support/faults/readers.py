@@ -64,12 +64,12 @@ class Readers:
         arguments = ["nice", "-n", "19", sys.executable, "-m", "graft_search", *command, "--storage", self._url]
         answer = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False, timeout=_LIMIT)
         name = " ".join(command[: 2 if command[0] in ("db", "report") else 1])
-        told = answer.stderr.splitlines()[-1:]
+        lines = answer.stderr.splitlines()[-1:]
         # A database that is away, or not yet there, is one line; a study that has just begun has nothing to report.
-        if answer.returncode == 2 and told and told[0].startswith("error: ") and "Traceback" not in answer.stderr:
+        if answer.returncode == 2 and lines and lines[0].startswith("error: ") and "Traceback" not in answer.stderr:
             return
         if answer.returncode:
-            self.wrong.append(f"search {name} ended with status {answer.returncode}: {answer.stdout[-200:]} {told}")
+            self.wrong.append(f"search {name} ended with status {answer.returncode}: {answer.stdout[-200:]} {lines}")
             return
         self.read[name] += 1
         backup = folder / "backup.db"

@@ -193,10 +193,10 @@ class MortalService:
 
     def finish(self) -> None:
         """Stop the service, which has nothing to do any more."""
-        found, process = self.process(), self._process
-        if process and found:
+        service, process = self.process(), self._process
+        if process and service:
             self.expect(130, "stopped with everything kept")
-            found.send_signal(signal.SIGTERM)
+            service.send_signal(signal.SIGTERM)
             while self.runs():
                 time.sleep(0.02)
 
@@ -335,14 +335,14 @@ def audit(service: MortalService, undisturbed: Numbers) -> Iterator[Finding]:
             yield Finding("lost", f"trial {number} of {names[study]} was {state} at step {step}")
         if state != "running" and times > 1:
             yield Finding("doubled", f"trial {number} of {names[study]} ended {times} times")
-    found = numbers(service.direct)
+    table = numbers(service.direct)
     for (study, number, step, name, variant, condition), value in evidence.values.items():
         whole = (names[study], number, step, name, variant, condition)
-        if whole not in found or found[whole] != value:
-            yield Finding("lost", f"{whole} was {value}, and is {found.get(whole, 'not there')}")
-    differing = [key for key in undisturbed.keys() | found.keys() if undisturbed.get(key, 0.5) != found.get(key, -0.5)]
+        if whole not in table or table[whole] != value:
+            yield Finding("lost", f"{whole} was {value}, and is {table.get(whole, 'not there')}")
+    differing = [key for key in undisturbed.keys() | table.keys() if undisturbed.get(key, 0.5) != table.get(key, -0.5)]
     for key in sorted(differing)[:20]:
-        yield Finding("value", f"{key} is {found.get(key)}, and {undisturbed.get(key)} where nothing happens")
+        yield Finding("value", f"{key} is {table.get(key)}, and {undisturbed.get(key)} where nothing happens")
     if raw(service.direct, "SELECT DISTINCT state FROM studies") != [("finished",)]:
         yield Finding("ending", "not all studies are finished")
 

@@ -70,28 +70,28 @@ class ServiceStorm(Weather):
         return struck
 
     def _killed(self) -> bool:
-        found = self.service.process()
-        if found:
+        process = self.service.process()
+        if process:
             self.service.kill()
             self.fired["service killed"] += 1
-        return found is not None
+        return process is not None
 
     def _stopped(self) -> bool:
-        found = self.service.process()
-        if found:
+        process = self.service.process()
+        if process:
             self.service.expect(130, "stopped with everything kept; `search serve` goes on")
-            found.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
             self.fired["service stopped"] += 1
-        return found is not None
+        return process is not None
 
     def _frozen(self) -> bool:
         """For less or more than its workers' leases last."""
-        found = self.service.process()
-        if not found or found.status() == psutil.STATUS_STOPPED:
+        process = self.service.process()
+        if not process or process.status() == psutil.STATUS_STOPPED:
             return False
-        found.suspend()
+        process.suspend()
         self.fired["service frozen"] += 1
-        self.later(self.chance.uniform(0.2, 2) * LEASE_SECONDS, lambda: _resume(found))
+        self.later(self.chance.uniform(0.2, 2) * LEASE_SECONDS, lambda: _resume(process))
         return True
 
     def _lease(self) -> bool:
@@ -104,11 +104,11 @@ class ServiceStorm(Weather):
 
     def _second(self) -> bool:
         """Start a second service, which is refused while the first one runs undisturbed."""
-        found = self.service.process()
-        if not found or self._away or time.monotonic() < self._struck_at + 2:
+        process = self.service.process()
+        if not process or self._away or time.monotonic() < self._struck_at + 2:
             return False
         # One that is frozen, or has not come back to its server yet, may have lost its lock: the second would take it.
-        if found.status() == psutil.STATUS_STOPPED or not self.service.is_service():
+        if process.status() == psutil.STATUS_STOPPED or not self.service.is_service():
             return False
         second = Launched(self.folder, ["serve", *PLACE, "--storage", self.service.direct], "pass")
         try:
@@ -136,12 +136,12 @@ class ServiceStorm(Weather):
 
     def _full(self) -> bool:
         """Let the service write no further in a file than a fresh log needs: a commit finds the disk full."""
-        found = self.service.process()
-        if not found:
+        process = self.service.process()
+        if not process:
             return False
-        _, ceiling = found.rlimit(psutil.RLIMIT_FSIZE)
+        _, ceiling = process.rlimit(psutil.RLIMIT_FSIZE)
         self.service.expect(2, "error: .*the disk refuses")
-        found.rlimit(psutil.RLIMIT_FSIZE, (20_000, ceiling))
+        process.rlimit(psutil.RLIMIT_FSIZE, (20_000, ceiling))
         self.fired["disk full"] += 1
         return True
 
@@ -186,8 +186,8 @@ class ServiceStorm(Weather):
         """Every request must have been done, or moved aside; every token that was revoked opens nothing."""
         stuck = [] if self.server else [path.name for path in self._queue().glob("*.json")]
         findings = [Finding("fault", f"requests were never taken in: {stuck[:5]}")] if stuck else []
-        found = {name for (name,) in raw(self.service.direct, "SELECT name FROM tokens WHERE revoked_at IS NOT NULL")}
-        if missing := self._revoked_tokens - found:
+        revoked = {name for (name,) in raw(self.service.direct, "SELECT name FROM tokens WHERE revoked_at IS NOT NULL")}
+        if missing := self._revoked_tokens - revoked:
             findings.append(Finding("lost", f"tokens were revoked, and are not: {sorted(missing)[:5]}"))
         return findings
 
@@ -227,14 +227,14 @@ def storm_over_service(
     """Let so many faults happen to a service of the database, leave it in peace, and audit what it did."""
     undisturbed, chance = launch_undisturbed(), random.Random(seed)
     with (
-        tempfile.TemporaryDirectory() as place,
-        MortalService(folder=Path(place), url=url, direct=direct) as service,
+        tempfile.TemporaryDirectory() as path,
+        MortalService(folder=Path(path), url=url, direct=direct) as service,
     ):
-        storm = ServiceStorm(chance=chance, folder=Path(place), url=url, server=server, proxy=proxy, service=service)
+        storm = ServiceStorm(chance=chance, folder=Path(path), url=url, server=server, proxy=proxy, service=service)
         asker = Asker(service=service, chance=chance)
         _weather(storm, asker, faults)
         storm.calm()
-        (Path(place) / HOLD).unlink(missing_ok=True)
+        (Path(path) / HOLD).unlink(missing_ok=True)
         _settle(service, asker)
         service.finish()
         wrong = [Finding("fault", line) for line in storm.wrong]

@@ -95,8 +95,8 @@ class Confused(Steering):
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         if len(reports) == 2 and all(report.state == "running" for report in reports):
-            one, other = reports
-            reports = [replace(one, metrics=other.metrics), replace(other, metrics=one.metrics)]
+            report, other = reports
+            reports = [replace(report, metrics=other.metrics), replace(other, metrics=report.metrics)]
         return super().exchange(reports, offer)
 
 

@@ -94,12 +94,12 @@ def fate_of(config: Mapping[str, Any], seed: int) -> Fate:
 def curve(config: Mapping[str, Any], seed: int) -> dict[int, dict[tuple[str, str, str], float]]:
     """Step -> metrics, for every due step of a whole training."""
     training, steps = Training(config=config, seed=seed), due(config, seed)
-    found: dict[int, dict[tuple[str, str, str], float]] = {}
+    points: dict[int, dict[tuple[str, str, str], float]] = {}
     while training.step < steps[-1]:
         training.advance()
         if training.step in steps:
-            found[training.step] = training.metrics()
-    return found
+            points[training.step] = training.metrics()
+    return points
 
 
 def _unit(word: int) -> float:

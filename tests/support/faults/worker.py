@@ -101,8 +101,8 @@ class ToyWorker:
         path.write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
         self.saved = tuple(
-            Checkpoint(*running.trial.start, running.training.step, str(path), place, digest)
-            for place, running in enumerate(lanes)
+            Checkpoint(*running.trial.start, running.training.step, str(path), row, digest)
+            for row, running in enumerate(lanes)
         )
 
     def _offer(self) -> Offer:

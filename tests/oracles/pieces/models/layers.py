@@ -32,13 +32,13 @@ def make_linear(
 ) -> dict[str, Parameter]:
     """Return the map x W, or x W + b."""
     weight = {name: Parameter((inputs, outputs), start, matrices=matrices)}
-    own = Parameter((outputs,), bias_start or start_constant(0.0), decays=False)
-    return weight | {f"{name}_bias": own} if bias else weight
+    offset = Parameter((outputs,), bias_start or start_constant(0.0), decays=False)
+    return weight | {f"{name}_bias": offset} if bias else weight
 
 
-def apply_linear(vectors: Tensor, name: str, own: Values) -> Tensor:
+def apply_linear(vectors: Tensor, name: str, learned: Values) -> Tensor:
     """Return the map of this name; weights are [inputs, outputs]."""
-    return functional.linear(vectors, own[name].T, own.get(f"{name}_bias"))
+    return functional.linear(vectors, learned[name].T, learned.get(f"{name}_bias"))
 
 
 @dataclass(kw_only=True)
@@ -99,20 +99,23 @@ class Layered(Model):
         raise NotImplementedError
 
     def parameters(self, task: Any) -> dict[str, Parameter]:
-        found = self.read_parameters(task)
+        parameters = self.read_parameters(task)
         positions = self.position.parameters(self.width, task.longest)
-        found |= {f"position.{name}": one._replace(start=self.start("embedding")) for name, one in positions.items()}
+        parameters |= {
+            f"position.{name}": parameter._replace(start=self.start("embedding"))
+            for name, parameter in positions.items()
+        }
         form = under("activation", self.activation.parameters()) if self.mlp_multiple else {}
         scorer = under("scorer", self.scorer.parameters(self.heads))
         for layer in range(self.depth):
-            own = self._attention_parameters({} if self.scorer.one_for_all else scorer)
+            block = self._attention_parameters({} if self.scorer.one_for_all else scorer)
             if self.mlp_multiple:
-                own |= self._mlp_parameters(form if self.activation_per_layer else {})
-            found |= under(f"layers.{layer}", own)
-        found |= {} if self.activation_per_layer else form
-        found |= scorer if self.scorer.one_for_all else {}
-        found |= self._norm_parameters("norm") if self.pre_norm else {}
-        return found | self.write_parameters(task)
+                block |= self._mlp_parameters(form if self.activation_per_layer else {})
+            parameters |= under(f"layers.{layer}", block)
+        parameters |= {} if self.activation_per_layer else form
+        parameters |= scorer if self.scorer.one_for_all else {}
+        parameters |= self._norm_parameters("norm") if self.pre_norm else {}
+        return parameters | self.write_parameters(task)
 
     def _attention_parameters(self, scorer: dict[str, Parameter]) -> dict[str, Parameter]:
         return {
@@ -138,23 +141,23 @@ class Layered(Model):
         }
 
     def _norm_parameters(self, name: str) -> dict[str, Parameter]:
-        found = {name: Parameter((self.width,), start_constant(1.0), decays=False)}
+        parameters = {name: Parameter((self.width,), start_constant(1.0), decays=False)}
         if self.bias and self.norm == "layer_norm":
-            found[f"{name}_bias"] = Parameter((self.width,), start_constant(0.0), decays=False)
-        return found
+            parameters[f"{name}_bias"] = Parameter((self.width,), start_constant(0.0), decays=False)
+        return parameters
 
     def _canon_parameters(self, letter: str, channels: int) -> dict[str, Parameter]:
         return {f"canon_{letter}": Parameter((channels, 4), start_uniform(0.5))} if letter in self.canon else {}
 
     def sites(self, task: Any, count: int, length: int) -> dict[str, Site]:
         shape = (count, length, self.width)
-        found: dict[str, Site] = {"embedding": (shape, self.embedding_dropout)}
+        sites: dict[str, Site] = {"embedding": (shape, self.embedding_dropout)}
         for layer in range(self.depth):
-            found[f"layers.{layer}.attention"] = (shape, self.attention_dropout)
+            sites[f"layers.{layer}.attention"] = (shape, self.attention_dropout)
             if self.mlp_multiple:
-                found[f"layers.{layer}.mlp"] = (shape, self.mlp_dropout)
+                sites[f"layers.{layer}.mlp"] = (shape, self.mlp_dropout)
         square = (count, self.heads, length, length)
-        return found | {f"layers.{layer}.weights": (square, self.weight_dropout) for layer in range(self.depth)}
+        return sites | {f"layers.{layer}.weights": (square, self.weight_dropout) for layer in range(self.depth)}
 
     def outputs(self, values: Values, batch: Batch, keep: Values) -> Tensor:
         stream = self.position.add_to(self.read(values, batch), within("position", values))
@@ -162,16 +165,18 @@ class Layered(Model):
         visible = self._visible(batch)
         shared = {name: value for name, value in values.items() if name.startswith(("activation.", "scorer."))}
         for layer in range(self.depth):
-            own, masks = shared | within(f"layers.{layer}", values), within(f"layers.{layer}", keep)
+            learned, masks = shared | within(f"layers.{layer}", values), within(f"layers.{layer}", keep)
             if self.pre_norm:
-                stream = stream + self._attend(self._normalize(stream, "attention_norm", own), visible, own, masks)
+                stream = stream + self._attend(
+                    self._normalize(stream, "attention_norm", learned), visible, learned, masks
+                )
             else:
-                attended = stream + self._attend(stream, visible, own, masks)
-                stream = self._normalize(attended, "attention_norm", own)
+                attended = stream + self._attend(stream, visible, learned, masks)
+                stream = self._normalize(attended, "attention_norm", learned)
             if self.mlp_multiple and self.pre_norm:
-                stream = stream + self._think(self._normalize(stream, "mlp_norm", own), own, masks)
+                stream = stream + self._think(self._normalize(stream, "mlp_norm", learned), learned, masks)
             elif self.mlp_multiple:
-                stream = self._normalize(stream + self._think(stream, own, masks), "mlp_norm", own)
+                stream = self._normalize(stream + self._think(stream, learned, masks), "mlp_norm", learned)
         return self.write(values, self._normalize(stream, "norm", values) if self.pre_norm else stream)
 
     def _visible(self, batch: Batch) -> Tensor:
@@ -179,37 +184,39 @@ class Layered(Model):
         square = torch.ones(length, length, dtype=torch.bool)
         return square.tril() if self.causal else square & is_given(batch)[:, None, None]
 
-    def _attend(self, stream: Tensor, visible: Tensor, own: Values, keep: Values) -> Tensor:
+    def _attend(self, stream: Tensor, visible: Tensor, learned: Values, keep: Values) -> Tensor:
         count, length, _ = stream.shape
-        packed = apply_linear(self._convolve(stream, "A", own), "query_key_value", own)
+        packed = apply_linear(self._convolve(stream, "A", learned), "query_key_value", learned)
         if self.query_key_norm:
             both = packed[..., : 2 * self.width].reshape(count, length, 2 * self.heads, -1)
             both = functional.rms_norm(both, both.shape[-1:], eps=self.norm_epsilon)
             packed = torch.cat([both.flatten(-2), packed[..., 2 * self.width :]], -1)
-        packed = self._convolve(packed, "B", own).reshape(count, length, 3, self.heads, -1)
+        packed = self._convolve(packed, "B", learned).reshape(count, length, 3, self.heads, -1)
         query, key, value = packed.permute(2, 0, 3, 1, 4)  # [N, h, s, c] each
         query, key = self.position.rotate(query), self.position.rotate(key)
         bias = self.position.bias(self.heads, value)
-        weights = self.scorer.weights(query, key, bias, visible, within("scorer", own))
+        weights = self.scorer.weights(query, key, bias, visible, within("scorer", learned))
         mixed = drop(weights, "weights", self.weight_dropout, keep) @ value
         joined = mixed.transpose(1, 2).reshape(count, length, self.width)
-        return drop(apply_linear(joined, "output", own), "attention", self.attention_dropout, keep)
+        return drop(apply_linear(joined, "output", learned), "attention", self.attention_dropout, keep)
 
-    def _think(self, stream: Tensor, own: Values, keep: Values) -> Tensor:
-        hidden = apply_linear(self._convolve(stream, "C", own), "mlp_in", own)
-        hidden = self.activation.apply(self._convolve(hidden, "D", own), within("activation", own))
-        return drop(apply_linear(hidden, "mlp_out", own), "mlp", self.mlp_dropout, keep)
+    def _think(self, stream: Tensor, learned: Values, keep: Values) -> Tensor:
+        hidden = apply_linear(self._convolve(stream, "C", learned), "mlp_in", learned)
+        hidden = self.activation.apply(self._convolve(hidden, "D", learned), within("activation", learned))
+        return drop(apply_linear(hidden, "mlp_out", learned), "mlp", self.mlp_dropout, keep)
 
-    def _normalize(self, stream: Tensor, name: str, own: Values) -> Tensor:
+    def _normalize(self, stream: Tensor, name: str, learned: Values) -> Tensor:
         if self.norm == "rms_norm":
-            return functional.rms_norm(stream, (self.width,), own[name], self.norm_epsilon)
-        return functional.layer_norm(stream, (self.width,), own[name], own.get(f"{name}_bias"), self.norm_epsilon)
+            return functional.rms_norm(stream, (self.width,), learned[name], self.norm_epsilon)
+        return functional.layer_norm(
+            stream, (self.width,), learned[name], learned.get(f"{name}_bias"), self.norm_epsilon
+        )
 
-    def _convolve(self, stream: Tensor, letter: str, own: Values) -> Tensor:
+    def _convolve(self, stream: Tensor, letter: str, learned: Values) -> Tensor:
         """Return the stream and its causal depthwise convolution over four positions (Allen-Zhu 2025), where there is
         one.
         """
-        kernel = own.get(f"canon_{letter}")
+        kernel = learned.get(f"canon_{letter}")
         if kernel is None:
             return stream
         padded = functional.pad(stream.mT, (3, 0))

@@ -32,13 +32,13 @@ class LinearisedAttentionModel(Model):
         }
 
     def evaluations(self) -> dict[str, Model]:
-        found: dict[str, Model] = {"": self}
+        models: dict[str, Model] = {"": self}
         for label in (*self.temperatures.split(), "estimated"):
             other = copy.copy(self)
             other.estimated = label == "estimated"
             other.temperature = self.temperature if other.estimated else float(label)
-            found[f"temperature={label}"] = other
-        return found
+            models[f"temperature={label}"] = other
+        return models
 
     def outputs(self, values: Values, batch: Batch, keep: Values) -> Tensor:
         score, value = (
@@ -63,8 +63,8 @@ class LinearisedAttentionModel(Model):
         if self.centred:
             inputs = inputs - inputs.mean(1, keepdim=True)
         logits = inputs @ values["score_of_inputs"] @ inputs.mT
-        own = logits.diagonal(dim1=1, dim2=2)
+        diagonal = logits.diagonal(dim1=1, dim2=2)
         length = rows.shape[1]
-        second = ((logits**2).sum((1, 2)) - (own**2).sum(1)) / (length * (length - 1))
-        ratio = second / own.mean(1) * values["value_of_label"][0, 0]
+        second = ((logits**2).sum((1, 2)) - (diagonal**2).sum(1)) / (length * (length - 1))
+        ratio = second / diagonal.mean(1) * values["value_of_label"][0, 0]
         return self.temperature * torch.where((ratio > 0) & ratio.isfinite(), ratio, 1)[:, None, None]

@@ -33,19 +33,19 @@ class Model:
 
     def evaluations(self) -> dict[str, Model]:
         """Label -> the model that is evaluated, with the same parameters."""
-        found: dict[str, Model] = {}
+        models: dict[str, Model] = {}
         for label, scorer in self.scorer.evaluations().items():
-            found[label] = copy.copy(self)
-            found[label].scorer = scorer
-        return found
+            models[label] = copy.copy(self)
+            models[label].scorer = scorer
+        return models
 
 
 def is_given(batch: Batch) -> Tensor:
     """[N, s] which positions belong to a sequence, at least the first."""
     inputs = batch["inputs"]
-    place = torch.arange(inputs.shape[1])
+    positions = torch.arange(inputs.shape[1])
     lengths = batch.get("lengths", torch.full((len(inputs),), inputs.shape[1]))
-    return place < lengths[:, None].clamp(min=1)
+    return positions < lengths[:, None].clamp(min=1)
 
 
 def drop(values: Tensor, name: str, rate: float, keep: Values) -> Tensor:

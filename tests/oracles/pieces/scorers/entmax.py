@@ -47,7 +47,7 @@ class EntmaxScorer(Scorer):
 
     alpha: float
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         return entmax(logits, visible, self.alpha)
 
 
@@ -61,15 +61,15 @@ class EntmaxLearnedScorer(Scorer):
         start = log((self.alpha - 1) / (2 - self.alpha))
         return {"alpha": Parameter((heads,), start_constant(start), decays=False)}
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
-        return entmax(logits, visible, 1 + own["alpha"].sigmoid()[:, None, None])
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
+        return entmax(logits, visible, 1 + learned["alpha"].sigmoid()[:, None, None])
 
 
 @dataclass(kw_only=True)
 class SparsemaxScorer(Scorer):
     """The point of the simplex next to the logits: [z - tau]_+, tau by sorting (Martins and Astudillo 2016)."""
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         hidden = logits.masked_fill(~visible, -1e30)
         ordered = hidden.sort(-1, descending=True).values
         rank = torch.arange(1, ordered.shape[-1] + 1)

@@ -18,7 +18,7 @@ from tests.oracles.pieces.scorers.scorer import Scorer, count_keys, hide, soften
 class AverageScorer(Scorer):
     """The same weight for each key."""
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         return (visible.to(logits.dtype) / count_keys(visible, logits)).expand_as(logits)
 
 
@@ -28,7 +28,7 @@ class LinearScorer(Scorer):
 
     temperature: float
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         return hide(logits / self.temperature / count_keys(visible, logits), visible)
 
 
@@ -38,7 +38,7 @@ class LinearisedSoftmaxScorer(Scorer):
 
     temperature: float
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         count = count_keys(visible, logits)
         mean = hide(logits, visible).sum(-1, keepdim=True) / count
         return hide((1 + (logits - mean) / self.temperature) / count, visible)
@@ -51,7 +51,7 @@ class PolynomialScorer(Scorer):
     power: int
     keys: str
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         count = count_keys(visible, logits) if self.keys == "visible" else logits.new_tensor(visible.shape[-1])
         return hide(logits**self.power / count.sqrt(), visible)
 
@@ -60,7 +60,7 @@ class PolynomialScorer(Scorer):
 class SigmoidScorer(Scorer):
     """The logistic function of z - log n."""
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         return hide(torch.sigmoid(logits - count_keys(visible, logits).log()), visible)
 
 
@@ -68,7 +68,7 @@ class SigmoidScorer(Scorer):
 class ReluScorer(Scorer):
     """max(z, 0) / n."""
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         return hide(logits.relu() / count_keys(visible, logits), visible)
 
 
@@ -76,7 +76,7 @@ class ReluScorer(Scorer):
 class SquareScorer(Scorer):
     """z^2 / n."""
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         return hide(logits**2 / count_keys(visible, logits), visible)
 
 
@@ -84,7 +84,7 @@ class SquareScorer(Scorer):
 class TanhScorer(Scorer):
     """tanh(z) / n."""
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         return hide(logits.tanh() / count_keys(visible, logits), visible)
 
 
@@ -101,7 +101,7 @@ class SsaFixedScorer(Scorer):
     b: float
     n: float
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         return average_signed(logits, visible, self.b, self.n)
 
 
@@ -118,8 +118,8 @@ class SsaScorer(Scorer):
             "n": Parameter((heads,), start_constant(self.n), decays=False),
         }
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
-        b, n = own["b"][:, None, None], own["n"][:, None, None]
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
+        b, n = learned["b"][:, None, None], learned["n"][:, None, None]
         return average_signed(logits, visible, b.abs(), torch.where(n >= 1, n, 2 - n))
 
 
@@ -127,7 +127,7 @@ class SsaScorer(Scorer):
 class CosformerScorer(Scorer):
     """relu(q) . relu(k) times the cosine of their distance, over the sum; m is the larger of both numbers."""
 
-    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None, visible: Tensor, own: Values) -> Tensor:
+    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None, visible: Tensor, learned: Values) -> Tensor:
         queries, keys = query.shape[-2], key.shape[-2]
         distance = torch.arange(queries)[:, None] - torch.arange(keys)
         cosine = torch.cos(pi / 2 * distance.double() / max(queries, keys)).to(query.dtype)
@@ -148,8 +148,8 @@ class SplineKernelScorer(Scorer):
     def parameters(self, heads: int) -> dict[str, Parameter]:
         return under("phi", self.phi.parameters())
 
-    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None, visible: Tensor, own: Values) -> Tensor:
-        form = within("phi", own)
+    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None, visible: Tensor, learned: Values) -> Tensor:
+        form = within("phi", learned)
         kernel = hide(self.phi.apply(query, form) @ self.phi.apply(key, form).mT, visible)
         total = kernel.sum(-1, keepdim=True)
         return kernel / torch.where(total < 0, total.clamp(max=-1e-6), total.clamp(min=1e-6))

@@ -23,7 +23,7 @@ class MixedScorer(Scorer):
 
     def __post_init__(self) -> None:
         self.first, self.second = (
-            one if isinstance(one, Scorer) else build("scorer", one) for one in (self.first, self.second)
+            scorer if isinstance(scorer, Scorer) else build("scorer", scorer) for scorer in (self.first, self.second)
         )
 
     def split(self, heads: int) -> int:
@@ -48,8 +48,8 @@ class MixedScorer(Scorer):
             for label in {**first, **second}
         }
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         first = self.split(logits.shape[-3])
-        one = self.first.weigh(logits[..., :first, :, :], visible, within("first", own))
-        other = self.second.weigh(logits[..., first:, :, :], visible, within("second", own))
-        return torch.cat([one, other], -3)
+        weights = self.first.weigh(logits[..., :first, :, :], visible, within("first", learned))
+        other = self.second.weigh(logits[..., first:, :, :], visible, within("second", learned))
+        return torch.cat([weights, other], -3)

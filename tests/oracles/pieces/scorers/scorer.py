@@ -27,12 +27,12 @@ class Scorer:
         """Label -> the scorer in its place when the model is evaluated."""
         return {"": self}
 
-    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None, visible: Tensor, own: Values) -> Tensor:
+    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None, visible: Tensor, learned: Values) -> Tensor:
         """[..., h, q, k], 0 where nothing is seen."""
         logits = query @ key.mT / sqrt(query.shape[-1])
-        return self.weigh(logits if bias is None else logits + bias, visible, own)
+        return self.weigh(logits if bias is None else logits + bias, visible, learned)
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         """Return the weights of logits."""
         raise NotImplementedError
 

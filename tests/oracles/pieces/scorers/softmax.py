@@ -18,7 +18,7 @@ class SoftmaxScorer(Scorer):
 
     temperature: float
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         return soften(logits / self.temperature, visible)
 
 
@@ -31,8 +31,8 @@ class SoftmaxLearnedScorer(Scorer):
     def parameters(self, heads: int) -> dict[str, Parameter]:
         return {"log_temperature": Parameter((heads,), start_constant(log(self.temperature)), decays=False)}
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
-        return soften(logits / own["log_temperature"].exp()[:, None, None], visible)
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
+        return soften(logits / learned["log_temperature"].exp()[:, None, None], visible)
 
 
 @dataclass(kw_only=True)
@@ -41,7 +41,7 @@ class EstimatedSoftmaxScorer(Scorer):
 
     factor: float
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         seen = visible.expand(logits.shape)
         centred = (logits - logits.where(seen, 0).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)).where(seen, 0)
         selves = centred.diagonal(dim1=-2, dim2=-1)
@@ -68,7 +68,7 @@ class SoftmaxEvaluationScorer(Scorer):
             others["temperature=estimated"] = EstimatedSoftmaxScorer(factor=self.factor)
         return {"": SoftmaxScorer(temperature=self.temperature), "scorer=trained": self, **others}
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         return soften(logits, visible)
 
 
@@ -89,7 +89,7 @@ class AdaptiveTemperatureScorer(Scorer):
             return {"": self}
         return {"": replace(self, phase="always"), "scorer=trained": self}
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         plain = soften(logits, visible)
         if self.phase == "evaluation":
             return plain
@@ -105,7 +105,7 @@ class LengthScaledSoftmaxScorer(Scorer):
 
     scale: float
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         return soften(self.scale * count_keys(visible, logits).log() * logits, visible)
 
 
@@ -113,7 +113,7 @@ class LengthScaledSoftmaxScorer(Scorer):
 class NormSoftmaxScorer(Scorer):
     """Softmax of z / min(1, sigma), sigma the logits' standard deviation over the keys that are seen."""
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         count = count_keys(visible, logits)
         mean = hide(logits, visible).sum(-1, keepdim=True) / count
         variance = hide((logits - mean) ** 2, visible).sum(-1, keepdim=True) / count
@@ -124,7 +124,7 @@ class NormSoftmaxScorer(Scorer):
 class SaSoftmaxScorer(Scorer):
     """Softmax times the place of the logit in the range of its row and 0."""
 
-    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Values) -> Tensor:
         seen = hide(logits, visible)
         low, high = seen.amin(-1, keepdim=True).clamp(max=0), seen.amax(-1, keepdim=True).clamp(min=0)
         return soften(logits, visible) * (seen - low) / (high - low).clamp(min=1e-10)

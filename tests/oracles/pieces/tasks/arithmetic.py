@@ -41,8 +41,10 @@ class Addition(Completion):
         drawn, smallest = draw_fractions(stream, count, 2), 10 ** (self.digits - 1)
         first = below(drawn[:, 0], 9 * smallest)
         second = draw_in_split(drawn[:, 1], first[:, None], 9 * smallest, split)
-        for one, other in zip((first + smallest).tolist(), (second + smallest).tolist(), strict=True):
-            yield Example([*self.numeral(one), 10, *self.numeral(other)], self.separator, self.numeral(one + other))
+        for number, other in zip((first + smallest).tolist(), (second + smallest).tolist(), strict=True):
+            yield Example(
+                [*self.numeral(number), 10, *self.numeral(other)], self.separator, self.numeral(number + other)
+            )
 
 
 @dataclass(kw_only=True)
@@ -83,8 +85,8 @@ class AddModTask(Completion):
         if split == "training":
             pairs = self.pairs[below(draw_fractions(stream, count), self.trained)]
         for pair in pairs.tolist():
-            one, other = divmod(pair, self.modulus)
-            yield Example([one, other], self.separator, [(one + other) % self.modulus])
+            number, other = divmod(pair, self.modulus)
+            yield Example([number, other], self.separator, [(number + other) % self.modulus])
 
 
 Tree = tuple["Tree", "Tree"] | None
@@ -98,9 +100,9 @@ def grow_trees(operations: int) -> list[tuple[Fraction, Tree]]:
     if operations == 0:
         return [(Fraction(1), None)]
     return [
-        (one[0] * other[0] / operations, (one[1], other[1]))
+        (branch[0] * other[0] / operations, (branch[1], other[1]))
         for left in range(operations)
-        for one, other in product(grow_trees(left), grow_trees(operations - 1 - left))
+        for branch, other in product(grow_trees(left), grow_trees(operations - 1 - left))
     ]
 
 
@@ -126,9 +128,9 @@ class ManoTask(Completion):
 
     def __post_init__(self) -> None:
         counts = range(1, self.operations + 1)
-        found = [(share / self.operations, tree) for count in counts for share, tree in grow_trees(count)]
-        self.trees = [tree for _, tree in found]
-        bounds = accumulate(share for share, _ in found)
+        pairs = [(share / self.operations, tree) for count in counts for share, tree in grow_trees(count)]
+        self.trees = [tree for _, tree in pairs]
+        bounds = accumulate(share for share, _ in pairs)
         self.bounds = np.array([ceil(bound * 2**32) for bound in bounds][:-1], np.int64)
         numbers, operators = [0] * (self.operations + 1), [0] * self.operations
         texts = [write_expression(tree, list(numbers), list(operators), self.modulus)[0] for tree in self.trees]
@@ -144,12 +146,12 @@ class ManoTask(Completion):
         return self._read(draw_fractions(streams, 2 * self.operations + 1), split)
 
     def shifted_sets(self, stream: Words, count: int) -> Mapping[str, Batch]:
-        drawn, found = draw_fractions(stream, count, 2 * self.operations + 1), dict[str, Batch]()
+        drawn, sets = draw_fractions(stream, count, 2 * self.operations + 1), dict[str, Batch]()
         for smaller in range(self.operations):
             inside = drawn.copy()
             inside[:, 0] = (drawn[:, 0] + (smaller << 32) + self.operations - 1) // self.operations
-            found[f"operations={smaller + 1}"] = self.write(self._read(inside, "test"), self.longest)
-        return found
+            sets[f"operations={smaller + 1}"] = self.write(self._read(inside, "test"), self.longest)
+        return sets
 
     def _read(self, drawn: Integers, split: str) -> Iterable[Example]:
         """Examples of a form, operators, the first two numbers, which decide on the split, and the others."""

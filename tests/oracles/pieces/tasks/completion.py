@@ -71,7 +71,7 @@ class Completion(Task):
         for given, asking, answer in examples:
             row = [*given, asking, *answer]
             rows.append(row + [self.symbols + 1] * (length + 1 - len(row)))
-            wanted.append([len(given) <= place < len(row) - 1 for place in range(length)])
+            wanted.append([len(given) <= position < len(row) - 1 for position in range(length)])
         tokens = torch.tensor(rows)
         return {"inputs": tokens[:, :-1], "targets": tokens[:, 1:], "wanted": torch.tensor(wanted)}
 

@@ -33,7 +33,7 @@ class InContext(Task):
     @property
     def extremes(self) -> list[int]:
         """The sizes of a number that deviates."""
-        return [self.deviant_step * place or 10**place for place in range(1, self.deviants + 1)]
+        return [self.deviant_step * rank or 10**rank for rank in range(1, self.deviants + 1)]
 
     def examples(self, stream: Words, count: int) -> tuple[Floats, Floats]:
         """Numbers and answers [N, n]."""
@@ -100,13 +100,13 @@ class Quantifier(InContext):
         for length in self.lengths:
             x = drawn[:, :length]
             for sigma in range(1, self.test_sigma + 1, self.test_sigma_step):
-                found = join_points(sigma * x, self.answer(x), np.ones(x.shape, bool))
-                sets[f"length={length} sigma={sigma}"] = found
-        x, place = drawn[:, : self.points], np.arange(self.points)
+                batch = join_points(sigma * x, self.answer(x), np.ones(x.shape, bool))
+                sets[f"length={length} sigma={sigma}"] = batch
+        x, positions = drawn[:, : self.points], np.arange(self.points)
         deviant = np.floor(torch.special.ndtr(torch.from_numpy(drawn[:, -1:])).numpy() * self.points)
         for size in self.extremes:
-            changed = np.where(place == deviant, np.sign(x) * size, x)
-            sets[f"deviant={size}"] = join_points(changed, self.answer(x), place >= deviant)
+            changed = np.where(positions == deviant, np.sign(x) * size, x)
+            sets[f"deviant={size}"] = join_points(changed, self.answer(x), positions >= deviant)
         return sets
 
     def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class Quantifier(InContext):
         }
         losses = self.losses(answers, batch["targets"].to(answers.dtype)) * wanted
         return {
-            **{name: found.sum(1) + broken for name, found in counts.items()},
+            **{name: marks.sum(1) + broken for name, marks in counts.items()},
             "cross_entropy": losses.sum(1) / wanted.sum(1),
             "last_accuracy": right[:, -1] + broken,
         }
@@ -185,16 +185,16 @@ class AffineTask(InContext):
         sets: dict[str, Batch] = {}
         for functions in range(1, self.test_functions + 1, self.test_functions_step):
             for inputs in range(1, self.test_inputs + 1, self.test_inputs_step):
-                found = self._judge(inputs * x, functions * (a * inputs * x + b))
-                sets[f"functions={functions} inputs={inputs}"] = found
+                batch = self._judge(inputs * x, functions * (a * inputs * x + b))
+                sets[f"functions={functions} inputs={inputs}"] = batch
         for size in self.extremes:
             wider = np.concatenate([size * x[:, :1], x[:, 1:]], 1)
             sets[f"deviant={size}"] = self._judge(wider, a * wider + b)
         grid = 2 * draw_permutations(stream, count, self.points, self.points) / (self.points - 1) - 1
         for slope, reach in ((self.slope, self.reach), (1, self.slope * self.reach)):
             sets[f"slope={slope} reach={reach}"] = self._judge(reach * grid, slope * reach * grid)
-            for place in range(self.questions):
-                asked, there = round(reach * (2 * place / max(self.questions - 1, 1) - 1), 3) + 0.0, x.copy()
+            for question in range(self.questions):
+                asked, there = round(reach * (2 * question / max(self.questions - 1, 1) - 1), 3) + 0.0, x.copy()
                 there[:, -1] = asked
                 sets[f"slope={slope} asked={asked:g}"] = self._judge(there, slope * there)
         return sets
@@ -218,14 +218,14 @@ class AffineTask(InContext):
 
     def metrics(self, outputs: Tensor, batch: Batch) -> Mapping[str, Tensor]:
         counted, targets = outputs[:, 4::2, 0], batch["targets"][:, 2:].to(outputs.dtype)
-        found = {
+        metrics = {
             "mse": ((counted - targets) ** 2).sum(1) / self.points,
             "zero_mse": (targets**2).sum(1) / self.points,
             "least_squares_mse": batch["least_squares_mse"].to(outputs.dtype),
             "highest_output": counted.amax(1),
             "lowest_output": counted.amin(1),
         }
-        return found | {"answer": counted[:, -1]} if self.questions else found
+        return metrics | {"answer": counted[:, -1]} if self.questions else metrics
 
 
 def extend_line(x: Floats, y: Floats, there: float) -> float:

@@ -38,12 +38,12 @@ def to_tensor(array: NDArray[Any]) -> Tensor:
 
 def read_sets() -> dict[str, Batch]:
     """Condition -> set."""
-    found: dict[str, Batch] = {}
+    sets: dict[str, Batch] = {}
     for key, array in read_data().items():
         condition, _, name = key.rpartition("/")
         if condition and condition != "batches":
-            found.setdefault(condition, {})[name] = to_tensor(array)
-    return found
+            sets.setdefault(condition, {})[name] = to_tensor(array)
+    return sets
 
 
 class Recorded(Task):
@@ -134,7 +134,7 @@ class Corpus(Task):
     def __post_init__(self) -> None:
         data = read_data()
         self.end = int(data["end"])
-        self.probe_sets = {name: one for name, one in read_sets().items() if name.startswith("probe=")}
+        self.probe_sets = {name: batch for name, batch in read_sets().items() if name.startswith("probe=")}
         self.rows = int(data["rows of a pair"])
 
     @property
@@ -143,7 +143,7 @@ class Corpus(Task):
 
     @property
     def longest(self) -> int:
-        return max(self.length, *(one["inputs"].shape[1] for one in self.probe_sets.values()), 0)
+        return max(self.length, *(batch["inputs"].shape[1] for batch in self.probe_sets.values()), 0)
 
     def ask(self, windows: Tensor, stream: Words) -> Batch:
         """Return what is asked about windows [N, s + 1]; what else is random comes from the stream."""

@@ -40,14 +40,14 @@ class LinearRegressionTask(Task):
 
     def others(self) -> Mapping[str, LinearRegressionTask]:
         """Name of a shift, `input_scale=3 noise=2` -> the task with that distribution."""
-        found: dict[str, LinearRegressionTask] = {}
+        tasks: dict[str, LinearRegressionTask] = {}
         for text in self.shifts.split(";"):
             changes = [item.partition("=") for item in text.split()]
             if changes:
-                found[" ".join(text.split())] = other = copy.copy(self)
+                tasks[" ".join(text.split())] = other = copy.copy(self)
                 for name, _, value in changes:
                     setattr(other, name, int(float(value)) if name == "pairs" else float(value))
-        return found
+        return tasks
 
     def training(self, stream: Words, count: int, step: int) -> Batch:
         return write_prompts(*self.draw(stream, count))
@@ -137,7 +137,7 @@ class InterleavedRegressionTask(LinearRegressionTask):
         return self._interleave(super().validation(stream, count))
 
     def shifted_sets(self, stream: Words, count: int) -> Mapping[str, Batch]:
-        return {name: self._interleave(one) for name, one in super().shifted_sets(stream, count).items()}
+        return {name: self._interleave(batch) for name, batch in super().shifted_sets(stream, count).items()}
 
     def _interleave(self, batch: Batch) -> Batch:
         pairs, asked = batch["inputs"], batch["targets"]

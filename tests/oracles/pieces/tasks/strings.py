@@ -151,17 +151,17 @@ class ParenthesesTask(Completion):
     def _balance(self, length: int, steps: Sequence[int]) -> list[int]:
         """Return a balanced string, each as likely (Arnold and Sleep 1980)."""
         text, height = list[int](), 0
-        for place in range(length):
-            left = length - place
-            opens = steps[place] * 2 * left * (height + 1) < (height + 2) * (left - height) << 32
+        for position in range(length):
+            left = length - position
+            opens = steps[position] * 2 * left * (height + 1) < (height + 2) * (left - height) << 32
             text.append(0 if opens else 1)
             height += 1 if opens else -1
         return text
 
-    def _corrupt(self, text: list[int], kind: int, one: int, other: int) -> None:
+    def _corrupt(self, text: list[int], kind: int, index: int, other: int) -> None:
         """Two places swap (1/4), or one flips (1/4), or neither."""
-        kind, one, other = kind * 4 >> 32, one * len(text) >> 32, other * len(text) >> 32
+        kind, index, other = kind * 4 >> 32, index * len(text) >> 32, other * len(text) >> 32
         if kind == 0:
-            text[one], text[other] = text[other], text[one]
+            text[index], text[other] = text[other], text[index]
         if kind == 1:
-            text[one] = 1 - text[one]
+            text[index] = 1 - text[index]

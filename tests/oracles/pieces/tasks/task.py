@@ -149,7 +149,7 @@ class MaxRetrievalTask(Task):
         return self._evaluation_sets(stream, count, [self.items])[self.items]
 
     def shifted_sets(self, stream: Words, count: int) -> Mapping[str, Batch]:
-        return {f"items={size}": one for size, one in self._evaluation_sets(stream, count, self.sizes).items()}
+        return {f"items={size}": batch for size, batch in self._evaluation_sets(stream, count, self.sizes).items()}
 
     def _evaluation_sets(self, stream: Words, count: int, sizes: list[int]) -> dict[int, Batch]:
         """Return the same items for each size; never more than 2^21."""
