@@ -169,8 +169,8 @@ def test_the_compiled_spline_is_the_one_of_torchs_operations_with_its_gradients(
 
         return torch.func.vmap(one)(points, knots, low, high, upstream)
 
-    found, expected = with_gradients(compiled), with_gradients(plain)
-    for mine, other in zip(found, expected, strict=True):
+    actual, expected = with_gradients(compiled), with_gradients(plain)
+    for mine, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
     nothing = torch.full((2,), math.nan, dtype=torch.float64)
     assert interpolate(nothing, knots[0], -1.0, 1.0).isnan().all()
@@ -182,8 +182,8 @@ def test_a_spline_goes_through_its_knots(count: int, dtype: torch.dtype, toleran
     """In float32 to the rounding of the position: an input near 20 is itself known to 2e-6, of a cell of 1/9."""
     knots = torch.randn(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     there = torch.tensor(np.linspace(-20, 20, count))
-    found = interpolate(there.to(dtype), knots.to(dtype), -20.0, 20.0)
-    torch.testing.assert_close(found.double(), knots, rtol=0, atol=tolerance)
+    actual = interpolate(there.to(dtype), knots.to(dtype), -20.0, 20.0)
+    torch.testing.assert_close(actual.double(), knots, rtol=0, atol=tolerance)
 
 
 def test_a_spline_in_float32_differs_from_numpy_by_rounding_alone() -> None:
@@ -291,10 +291,10 @@ def by_hand(knots: np.ndarray) -> tuple[float, np.ndarray]:
 @pytest.mark.parametrize("seed", range(8))
 def test_the_symmetrised_spline_is_that_of_a_search_by_hand(seed: int) -> None:
     knots = np.random.default_rng(seed).normal(size=15)
-    found = symmetrise(torch.tensor(knots))
+    symmetry = symmetrise(torch.tensor(knots))
     correlation, average = by_hand(knots)
-    assert found.correlation == pytest.approx(correlation)
-    np.testing.assert_allclose(found.knots.numpy(), average, atol=1e-12)
+    assert symmetry.correlation == pytest.approx(correlation)
+    np.testing.assert_allclose(symmetry.knots.numpy(), average, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -304,11 +304,11 @@ def test_what_is_symmetric_about_a_point_stays_and_says_how(
     function: Callable[[np.ndarray], np.ndarray], axis: str, sign: int
 ) -> None:
     knots = torch.tensor(function(np.linspace(-5, 5, 101)))
-    found = symmetrise(knots)
-    assert found.axis == axis
-    assert found.correlation == pytest.approx(1, abs=1e-6)
-    torch.testing.assert_close(found.knots, knots, rtol=0, atol=1e-6)
-    moved = found.knots.roll(-found.shift // 2) if sign == 1 else found.knots
+    symmetry = symmetrise(knots)
+    assert symmetry.axis == axis
+    assert symmetry.correlation == pytest.approx(1, abs=1e-6)
+    torch.testing.assert_close(symmetry.knots, knots, rtol=0, atol=1e-6)
+    moved = symmetry.knots.roll(-symmetry.shift // 2) if sign == 1 else symmetry.knots
     torch.testing.assert_close(moved, sign * moved.flip(0), rtol=0, atol=1e-6)
 
 
@@ -333,8 +333,8 @@ def test_a_given_spline_starts_at_its_values_and_frozen_has_nothing_to_learn() -
     assert kept.frozen
     assert torch.equal(kept.start.values(torch.full((1, 5), 0.5, dtype=torch.float64))[0], start)
     cleaned = Spline(**fields, frozen=True, symmetrised=True).parameters()["knots"]
-    own = symmetrise(torch.tensor(numbers, dtype=torch.float64)).knots
-    assert torch.equal(cleaned.start.values(torch.full((1, 5), 0.5, dtype=torch.float64))[0], own)
+    knots = symmetrise(torch.tensor(numbers, dtype=torch.float64)).knots
+    assert torch.equal(cleaned.start.values(torch.full((1, 5), 0.5, dtype=torch.float64))[0], knots)
 
 
 @pytest.mark.parametrize(
@@ -358,8 +358,8 @@ def test_an_approximation_tells_how_far_off_it_is() -> None:
         there = torch.linspace(-20, 20, 10_001, dtype=torch.float64)
         knots = Spline().parameters()["knots"].start.values(torch.full((1, 121), 0.5, dtype=torch.float64))[0]
         distance = member.apply(there, {"knots": knots}) - member.of.apply(there, {"knots": knots})
-        told = member.facts()
-        assert told["approximation_error"] == pytest.approx(float(distance.square().mean().sqrt()), rel=1e-6)
-        assert told["largest_approximation_error"] == pytest.approx(float(distance.abs().max()), rel=1e-6)
+        facts = member.facts()
+        assert facts["approximation_error"] == pytest.approx(float(distance.square().mean().sqrt()), rel=1e-6)
+        assert facts["largest_approximation_error"] == pytest.approx(float(distance.abs().max()), rel=1e-6)
     model = plugins.build(Model, {"name": "transformer", "width": 4, "activation": {"name": "chebyshev", "degree": 9}})
     assert plugins.facts(model)["activation.approximation_error"] == Chebyshev(degree=9).facts()["approximation_error"]

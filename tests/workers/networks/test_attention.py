@@ -43,16 +43,16 @@ def gradients(attention: Any, query: Tensor, key: Tensor, value: Tensor) -> Any:
 @pytest.mark.parametrize("packed", [False, True])
 def test_values_and_gradients_are_the_formulas(length: int, packed: bool) -> None:
     parts = drawn(length, torch.float64, packed)
-    found = vmap(lambda *lane: gradients(fused_causal_attention, *lane))(*parts)
-    for one, other in zip(found, gradients(formula, *parts), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-11)
+    actual = vmap(lambda *lane: gradients(fused_causal_attention, *lane))(*parts)
+    for tensor, other in zip(actual, gradients(formula, *parts), strict=True):
+        torch.testing.assert_close(tensor, other, rtol=1e-10, atol=1e-11)
 
 
 def test_channels_that_do_not_lie_side_by_side_are_read_right() -> None:
     parts = [part.transpose(-2, -1).contiguous().transpose(-2, -1) for part in drawn(7, torch.float64)]
-    found = vmap(lambda *lane: gradients(fused_causal_attention, *lane))(*parts)
-    for one, other in zip(found, gradients(formula, *parts), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-11)
+    actual = vmap(lambda *lane: gradients(fused_causal_attention, *lane))(*parts)
+    for tensor, other in zip(actual, gradients(formula, *parts), strict=True):
+        torch.testing.assert_close(tensor, other, rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("length", [3, 33])
@@ -61,5 +61,5 @@ def test_a_lanes_bits_do_not_depend_on_the_width(length: int) -> None:
     traced = Traced(("attention", length), vmap(lambda *lane: gradients(fused_causal_attention, *lane)))
     whole = traced(*parts)
     for lanes in (2, 3):
-        for one, other in zip(traced(*(part[-lanes:] for part in parts)), whole, strict=True):
-            assert torch.equal(one, other[-lanes:])
+        for tensor, other in zip(traced(*(part[-lanes:] for part in parts)), whole, strict=True):
+            assert torch.equal(tensor, other[-lanes:])

@@ -29,8 +29,8 @@ NO_OUTPUTS = torch.zeros(2, QUERIES, 7)
 
 
 def values(name: str, layers: Sequence[Attention], batch: Batch, outputs: Tensor = NO_OUTPUTS) -> dict[str, np.ndarray]:
-    found = plugins.build(Diagnostic, {"name": name}).values(layers, batch, outputs)
-    return {part: tensor.numpy() for part, tensor in found.items()}
+    tensors = plugins.build(Diagnostic, {"name": name}).values(layers, batch, outputs)
+    return {part: tensor.numpy() for part, tensor in tensors.items()}
 
 
 def layer(seed: int, scale: float = 2.0) -> Attention:
@@ -53,51 +53,55 @@ LAYERS = [layer(0), layer(1)]
 
 def by_loops(of_row: Any, rows: Any) -> dict[str, np.ndarray]:
     """`of_row(layer, sequence, head, query)` averaged over the queries `rows(sequence)`."""
-    found = {
-        f"layer={place} head={head}": np.array(
-            [np.mean([of_row(one, n, head, query) for query in rows(n)]) for n in range(2)]
+    averages = {
+        f"layer={index} head={head}": np.array(
+            [np.mean([of_row(attention, n, head, query) for query in rows(n)]) for n in range(2)]
         )
-        for place, one in enumerate(LAYERS)
+        for index, attention in enumerate(LAYERS)
         for head in range(HEADS)
     }
-    return {"": np.mean([*found.values()], axis=0), **found}
+    return {"": np.mean([*averages.values()], axis=0), **averages}
 
 
 def check(name: str, of_row: Any) -> None:
     """With sequences that are whole, and with some that end earlier."""
     for lengths in ([QUERIES, QUERIES], [2, 3]):
         batch = TOKENS if lengths[0] == QUERIES else {**TOKENS, "lengths": torch.tensor(lengths)}
-        found = values(name, LAYERS, batch)
+        actual = values(name, LAYERS, batch)
         expected = by_loops(of_row, lambda n, lengths=lengths: range(lengths[n]))
-        assert [*found] == [*expected]
+        assert [*actual] == [*expected]
         for part, value in expected.items():
-            np.testing.assert_allclose(found[part], value, rtol=1e-12, atol=1e-12, err_msg=part)
+            np.testing.assert_allclose(actual[part], value, rtol=1e-12, atol=1e-12, err_msg=part)
 
 
 # -- formulas --------------------------------------------------------------------------------------------------------
 
 
 def test_entropy_is_scipys() -> None:
-    def entropy(one: Attention, n: int, head: int, query: int) -> float:
-        logits = (one.query[n, head, query] @ one.key[n, head, : query + 1].T / CHANNELS**0.5).numpy()
+    def entropy(attention: Attention, n: int, head: int, query: int) -> float:
+        logits = (attention.query[n, head, query] @ attention.key[n, head, : query + 1].T / CHANNELS**0.5).numpy()
         return float(scipy.stats.entropy(scipy.special.softmax(logits)))
 
     check("attention_entropy", entropy)
 
 
 def test_spread_is_the_range_of_the_logits_that_a_query_sees() -> None:
-    def spread(one: Attention, n: int, head: int, query: int) -> float:
-        return float(np.ptp((one.query[n, head, query] @ one.key[n, head, : query + 1].T / CHANNELS**0.5).numpy()))
+    def spread(attention: Attention, n: int, head: int, query: int) -> float:
+        return float(
+            np.ptp((attention.query[n, head, query] @ attention.key[n, head, : query + 1].T / CHANNELS**0.5).numpy())
+        )
 
     check("logit_spread", spread)
 
 
 def test_bound_is_that_of_proposition_3_1() -> None:
-    def bound(one: Attention, n: int, head: int, query: int) -> float:
-        assert one.query_from
-        assert one.key_from
-        largest = [np.linalg.svd(source.matrices[head])[1].max() for source in (one.query_from, one.key_from)]
-        lengths = np.linalg.norm(one.query_from.vectors[n], axis=-1)
+    def bound(attention: Attention, n: int, head: int, query: int) -> float:
+        assert attention.query_from
+        assert attention.key_from
+        largest = [
+            np.linalg.svd(source.matrices[head])[1].max() for source in (attention.query_from, attention.key_from)
+        ]
+        lengths = np.linalg.norm(attention.query_from.vectors[n], axis=-1)
         return 2 * largest[0] * largest[1] * lengths[query] * lengths[: query + 1].max() / CHANNELS**0.5
 
     check("logit_spread_bound", bound)
@@ -106,10 +110,10 @@ def test_bound_is_that_of_proposition_3_1() -> None:
 def test_target_weight_is_the_share_of_the_relevant_keys() -> None:
     relevant = torch.tensor([[True, False, False, True], [False, True, False, False]])
 
-    def weight(one: Attention, n: int, head: int, query: int) -> float:
-        return float(sum(one.weights[n, head, query, key] for key in range(QUERIES) if relevant[n, key]))
+    def weight(attention: Attention, n: int, head: int, query: int) -> float:
+        return float(sum(attention.weights[n, head, query, key] for key in range(QUERIES) if relevant[n, key]))
 
-    found, expected = (
+    actual, expected = (
         values("target_weight", LAYERS, {**TOKENS, "relevant": relevant}),
         by_loops(weight, lambda _: range(4)),
     )
@@ -117,24 +121,24 @@ def test_target_weight_is_the_share_of_the_relevant_keys() -> None:
     asking = values("target_weight", LAYERS, {**TOKENS, "relevant": relevant, "wanted": wanted})
     asked = by_loops(weight, lambda n: wanted[n].nonzero()[:, 0].tolist())
     for part in expected:
-        np.testing.assert_allclose(found[part], expected[part], rtol=1e-12)
+        np.testing.assert_allclose(actual[part], expected[part], rtol=1e-12)
         np.testing.assert_allclose(asking[part], asked[part], rtol=1e-12)
 
 
 def test_weights_that_do_not_sum_to_one_count_by_their_size() -> None:
     weights = torch.tensor([[3.0, -1.0, 0, 0], [0, 0, 0, 0]], dtype=torch.float64)[None, None]
-    one = LAYERS[0]._replace(weights=weights)
+    attention = LAYERS[0]._replace(weights=weights)
     batch: Batch = {"inputs": TOKENS["inputs"][:1], "relevant": torch.tensor([[False, True, False, False]])}
     expected = scipy.stats.entropy([0.75, 0.25])
-    np.testing.assert_allclose(values("attention_entropy", [one], batch)[""], [(expected + 0) / 2], rtol=1e-12)
-    np.testing.assert_allclose(values("target_weight", [one], batch)[""], [(0.25 + 0) / 2], rtol=1e-12)
+    np.testing.assert_allclose(values("attention_entropy", [attention], batch)[""], [(expected + 0) / 2], rtol=1e-12)
+    np.testing.assert_allclose(values("target_weight", [attention], batch)[""], [(0.25 + 0) / 2], rtol=1e-12)
 
 
 def test_boundary_values_are_the_range_of_numbers_and_not_of_logits() -> None:
     outputs = torch.tensor([[[1.0, -2.0], [5.0, 0.0]], [[-3.0, -4.0], [-9.0, -4.0]]])
     numbers: Batch = {"inputs": torch.zeros(2, 2, 3)}
-    found = values("boundary_values", [], numbers, outputs)
-    assert {part: value.tolist() for part, value in found.items()} == {"highest": [5, -3], "lowest": [-2, -9]}
+    boundaries = values("boundary_values", [], numbers, outputs)
+    assert {part: value.tolist() for part, value in boundaries.items()} == {"highest": [5, -3], "lowest": [-2, -9]}
     assert values("boundary_values", [], {"inputs": torch.zeros(2, 2, dtype=torch.int64)}, outputs) == {}
     assert values("boundary_values", [], {**numbers, "query": torch.zeros(2, 1)}, outputs[:, 0]) == {}
 
@@ -188,9 +192,11 @@ def test_the_bound_is_met_by_opposite_keys_along_the_largest_stretch() -> None:
     matrices = torch.tensor([[[2.0, 0.0], [0.0, 1.0]]], dtype=torch.float64)
     source = Affine(vectors, matrices, torch.zeros(1, 2, dtype=torch.float64))
     mapped = (vectors @ matrices[0])[:, None]
-    one = Attention(mapped, mapped, torch.full((1, 1, 2, 2), 0.5), torch.ones(2, 2, dtype=torch.bool), source, source)
+    attention = Attention(
+        mapped, mapped, torch.full((1, 1, 2, 2), 0.5), torch.ones(2, 2, dtype=torch.bool), source, source
+    )
     batch: Batch = {"inputs": torch.zeros(1, 2, dtype=torch.int64)}
-    spread, bound = (values(name, [one], batch)[""] for name in ("logit_spread", "logit_spread_bound"))
+    spread, bound = (values(name, [attention], batch)[""] for name in ("logit_spread", "logit_spread_bound"))
     np.testing.assert_allclose(spread, [2 * 6 * 6 / 2**0.5], rtol=1e-12)
     np.testing.assert_allclose(bound, spread, rtol=1e-12)
 
@@ -199,18 +205,18 @@ def test_the_bound_is_met_by_opposite_keys_along_the_largest_stretch() -> None:
 def test_queries_and_keys_are_affine_in_what_they_are_made_of(task: str, config: dict[str, Any]) -> None:
     """Up to a rotation by position, which leaves norms as they are."""
     model, parameters, batch = drawn(task, config, 3, 0.5)
-    for one in model.attention(parameters, batch):
-        for found, source in ((one.query, one.query_from), (one.key, one.key_from)):
+    for attention in model.attention(parameters, batch):
+        for vectors, source in ((attention.query, attention.query_from), (attention.key, attention.key_from)):
             assert source
             mapped = torch.einsum("nsd,hdc->nhsc", source.vectors, source.matrices) + source.biases[:, None]
-            torch.testing.assert_close(found.norm(dim=-1), mapped.norm(dim=-1), rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(vectors.norm(dim=-1), mapped.norm(dim=-1), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("change", UNBOUNDED)
 def test_no_bound_is_given_where_more_than_a_matrix_makes_queries(change: dict[str, Any]) -> None:
     model, parameters, batch = drawn("haystack", {"name": "transformer", **change}, 3, 0.5)
-    found = diagnose(model, parameters, batch, model.outputs(parameters, batch, {}))
-    assert {name.split()[0] for name in found} == {"attention_entropy", "logit_spread", "target_weight"}
+    measures = diagnose(model, parameters, batch, model.outputs(parameters, batch, {}))
+    assert {name.split()[0] for name in measures} == {"attention_entropy", "logit_spread", "target_weight"}
 
 
 def test_haystack_marks_the_value_that_answers() -> None:
@@ -218,11 +224,11 @@ def test_haystack_marks_the_value_that_answers() -> None:
     for row in range(5):
         inputs, target = batch["inputs"][row], batch["targets"][row][batch["wanted"][row]]
         (asking,) = batch["wanted"][row].nonzero()
-        (place,) = batch["relevant"][row].nonzero()
-        assert inputs[place - 1] == inputs[asking]
-        assert place < asking
-        assert inputs[place] == target
-        assert not (inputs[: int(place) - 1 : 2] == inputs[asking]).any()
+        (position,) = batch["relevant"][row].nonzero()
+        assert inputs[position - 1] == inputs[asking]
+        assert position < asking
+        assert inputs[position] == target
+        assert not (inputs[: int(position) - 1 : 2] == inputs[asking]).any()
 
 
 # -- a study ---------------------------------------------------------------------------------------------------------
@@ -245,11 +251,11 @@ def test_a_study_that_asks_for_them_has_them_in_its_database(tmp_path: Path) -> 
     rows = raw(
         f"sqlite:///{tmp_path}/graft.db", "SELECT name, condition, count(*), min(value) FROM metrics GROUP BY 1, 2"
     )
-    found = {(name, condition): value for name, condition, count, value in rows if count == 2}
+    metrics = {(name, condition): value for name, condition, count, value in rows if count == 2}
     heads = {"attention_entropy", "logit_spread", "logit_spread_bound", "target_weight"}
     conditions = {"", "scorer=trained", "items=32", "items=32 scorer=trained"}
     for condition in conditions:
-        names = {name for name, where in found if where == condition} - {"loss"}
+        names = {name for name, where in metrics if where == condition} - {"loss"}
         assert names == {"accuracy", "cross_entropy", *heads, *(f"{name} layer=0 head=0" for name in heads)}
-    assert {condition for _, condition in found} == conditions
-    assert 0 < found["attention_entropy", ""] < np.log(16)
+    assert {condition for _, condition in metrics} == conditions
+    assert 0 < metrics["attention_entropy", ""] < np.log(16)

@@ -30,14 +30,14 @@ def encoder(**settings: Any) -> tuple[Model, dict[str, Tensor]]:
 @pytest.mark.parametrize("scorer", plugins.names(Scorer))
 def test_what_fills_up_a_sequence_changes_nothing_under_any_scorer(scorer: str) -> None:
     model, parameters = encoder(scorer=example(Scorer, scorer))
-    found = model.outputs(parameters, {"inputs": INPUTS, "lengths": LENGTHS}, {})
+    outputs = model.outputs(parameters, {"inputs": INPUTS, "lengths": LENGTHS}, {})
     other = INPUTS.clone()
     other[1, 3:] = 5
     again = model.outputs(parameters, {"inputs": other, "lengths": LENGTHS}, {})
-    torch.testing.assert_close(found[1, :3], again[1, :3], rtol=0, atol=1e-12)
+    torch.testing.assert_close(outputs[1, :3], again[1, :3], rtol=0, atol=1e-12)
     if not plugins.build(Scorer, example(Scorer, scorer)).knows_distance:  # cosFormer measures in whole rows
         alone = model.outputs(parameters, {"inputs": INPUTS[1:, :3]}, {})
-        torch.testing.assert_close(found[1:, :3], alone, rtol=0, atol=1e-12)
+        torch.testing.assert_close(outputs[1:, :3], alone, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("scorer", plugins.names(Scorer))

@@ -38,16 +38,16 @@ def test_one_pass_gives_the_entropy_of_the_whole_matrix(
     causal: bool, queries: int, keys: int, block: int, scale: float
 ) -> None:
     query, key = drawn(queries, keys, scale)
-    found = attention_entropy(query, key, causal=causal, block=block)
-    torch.testing.assert_close(found, dense(query, key, causal), rtol=1e-9, atol=1e-9)
+    entropy = attention_entropy(query, key, causal=causal, block=block)
+    torch.testing.assert_close(entropy, dense(query, key, causal), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_131072_keys_need_no_square_matrix_and_keep_their_digits(dtype: torch.dtype) -> None:
     query, key = drawn(4, 131_072, 1.0, dtype)
-    found = attention_entropy(query, key, causal=True)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), dense(query, key, causal=True), rtol=2e-5, atol=1e-4)
+    entropy = attention_entropy(query, key, causal=True)
+    assert entropy.dtype == torch.float32
+    torch.testing.assert_close(entropy.double(), dense(query, key, causal=True), rtol=2e-5, atol=1e-4)
 
 
 def test_memory_does_not_grow_with_the_number_of_keys_squared() -> None:

@@ -71,16 +71,16 @@ def check_same_distribution(ours: Tensor, theirs: Tensor) -> None:
 
 def ours_of_gpt2(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the parameters of transformers' GPT-2 by our names."""
-    found: dict[str, Tensor] = {}
+    parameters: dict[str, Tensor] = {}
     for name, value in theirs.items():
         name = name.removeprefix("transformer.")
         if name.startswith("h."):
             _, layer, *inside, kind = name.split(".")
-            found[f"layers.{layer}.{GPT2_NAMES['.'.join(inside)]}{'_bias' if kind == 'bias' else ''}"] = value
+            parameters[f"layers.{layer}.{GPT2_NAMES['.'.join(inside)]}{'_bias' if kind == 'bias' else ''}"] = value
         else:
-            found[{"wte.weight": "embedding", "wpe.weight": "position.table", "ln_f.weight": "norm",
-                   "ln_f.bias": "norm_bias", "lm_head.weight": "unembedding"}[name]] = value  # fmt: skip
-    return found
+            parameters[{"wte.weight": "embedding", "wpe.weight": "position.table", "ln_f.weight": "norm",
+                        "ln_f.bias": "norm_bias", "lm_head.weight": "unembedding"}[name]] = value  # fmt: skip
+    return parameters
 
 
 def test_a_regressor_starts_as_the_public_code_of_in_context_learning() -> None:
@@ -89,8 +89,8 @@ def test_a_regressor_starts_as_the_public_code_of_in_context_learning() -> None:
     settings = GPT2Config(n_positions=NUMBERS.context, n_embd=WIDTH, n_layer=DEPTH, n_head=HEADS, vocab_size=1)
     theirs = ours_of_gpt2(drawn_by_torch(lambda: GPT2Model(settings)))
     for end, shape in (("read_in", (1, WIDTH)), ("read_out", (WIDTH, 1))):
-        own = drawn_by_torch(lambda shape=shape: nn.Linear(*shape))
-        theirs |= {end: own["weight"], f"{end}_bias": own["bias"]}
+        linear = drawn_by_torch(lambda shape=shape: nn.Linear(*shape))
+        theirs |= {end: linear["weight"], f"{end}_bias": linear["bias"]}
         bound = shape[0] ** -0.5
         assert float(ours[end].abs().max()) <= bound
         assert float(ours[end].abs().max()) > 0.9 * bound
@@ -140,8 +140,8 @@ def test_a_configuration_without_the_field_starts_to_the_bit_as_before_there_was
     """The default; the numbers are the read-in of version 6 of the numerics, before there was a choice."""
     model = plugins.build(Model, {"name": "regressor", "width": 4})
     assert plugins.config_of(model)["initialisation"] == "truncated_normal"
-    found = started(model, Affine(), 7)
-    assert found["read_in"][0].tolist() == [
+    parameters = started(model, Affine(), 7)
+    assert parameters["read_in"][0].tolist() == [
         0.029468077987157396,
         0.021824324333167368,
         0.02378789403010744,

@@ -56,9 +56,9 @@ def test_example_4_1_is_exact_on_every_prefix(v: int, scorer: str) -> None:
 def test_example_4_1_loaded_into_a_pack_has_no_illegal_token(v: int) -> None:
     settings = config(length=2, vocabulary=v, width=v - 1, key_width=1, value_width=v - 1, validation_batch=64)
     settings["model"]["norm_epsilon"] = 0.0
-    one = trial(0, settings)
-    pack = Pack(one, width=1)
-    pack.fill([one])
+    candidate = trial(0, settings)
+    pack = Pack(candidate, width=1)
+    pack.fill([candidate])
     set_parameters(pack, 0, hand_built(v))
     metrics = {(m.name, m.variant): m.value for m in pack.evaluate([0])[0]}
     assert metrics["itr", "raw"] == 0
@@ -99,19 +99,19 @@ def test_dropped_rows_of_the_residual_site_vanish_and_the_rest_is_scaled() -> No
     inputs = torch.tensor([[0, 3, 5]])
     keep = torch.ones(1, 3, 6, dtype=torch.bool)
     keep[0, 1] = False
-    found = model.outputs(parameters, {"inputs": inputs}, {"residual": keep})[0, 2]
+    logits = model.outputs(parameters, {"inputs": inputs}, {"residual": keep})[0, 2]
     normed = torch.nn.functional.rms_norm(parameters["embedding"], (6,), parameters["norm"], 1e-6)
     rows = normed @ parameters["value"] @ parameters["output"]
     mixed = 2 * (rows[0] + rows[5]) / 3
-    torch.testing.assert_close(found, (parameters["embedding"][5] + mixed) @ parameters["unembedding"])
+    torch.testing.assert_close(logits, (parameters["embedding"][5] + mixed) @ parameters["unembedding"])
 
 
 def test_a_prefix_is_blind_to_what_follows() -> None:
     model, parameters = Minimal(width=6, key_width=3, value_width=5), random_parameters(7, 6, 3, 5)
-    one = model.outputs(parameters, {"inputs": torch.tensor([[0, 3, 5, 1]])}, {})
+    logits = model.outputs(parameters, {"inputs": torch.tensor([[0, 3, 5, 1]])}, {})
     other = model.outputs(parameters, {"inputs": torch.tensor([[0, 3, 2, 6]])}, {})
-    assert torch.equal(one[:, :2], other[:, :2])
-    assert not torch.equal(one[:, 2], other[:, 2])
+    assert torch.equal(logits[:, :2], other[:, :2])
+    assert not torch.equal(logits[:, 2], other[:, 2])
 
 
 @pytest.mark.parametrize("sites", [("embedding",), ("residual",), ("embedding", "residual")])
@@ -121,8 +121,8 @@ def test_dropping_whole_tokens_is_the_same_mask_at_every_occurrence(sites: tuple
     masks = {site: torch.rand(7, 6, generator=torch.Generator().manual_seed(1)) > 0.4 for site in sites}
     by_token = Minimal(width=6, key_width=3, value_width=5, dropout_unit="token", **rates)
     by_occurrence = Minimal(width=6, key_width=3, value_width=5, **rates)
-    found = by_token.outputs(parameters, {"inputs": inputs}, masks)
+    actual = by_token.outputs(parameters, {"inputs": inputs}, masks)
     expected = by_occurrence.outputs(
         parameters, {"inputs": inputs}, {site: mask[inputs] for site, mask in masks.items()}
     )
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)

@@ -26,17 +26,19 @@ MINIMAL, TRANSFORMER = (example(Model, name) for name in ("minimal", "transforme
 
 def variants() -> list[Any]:
     """Return the transformer in each of its variants."""
-    found: list[Any] = []
+    cases: list[Any] = []
     for variant, settings in VARIANTS.items():
         model = {**TRANSFORMER, **settings}
         if settings.get("position") == {"name": "rotary"}:
             model["heads"] = 3
-        found.append(pytest.param(model, id=variant))
-    return found
+        cases.append(pytest.param(model, id=variant))
+    return cases
 
 
 @pytest.mark.parametrize("configuration", variants())
-@pytest.mark.parametrize("check", [one for one in checks("model") if not one.trains], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "check", [check for check in checks("model") if not check.trains], ids=lambda check: check.name
+)
 def test_the_transformer_keeps_the_contract_of_models_in_every_variant(
     configuration: dict[str, Any], check: Check
 ) -> None:
@@ -92,13 +94,13 @@ def test_parameters_start_as_they_say() -> None:
     layout = Layout.of({name: Parameter(shape=(2000, 3), start=start) for name, start in starts.items()})
     drawn = layout.initial(torch.tensor([3, 4]))
     assert drawn.shape == (2, 24_000)
-    found = layout.split(drawn[0])
-    assert 0.95 < float(found["normal"].abs().max()) <= 1.0
-    assert float(found["normal"].std()) == pytest.approx(0.5 * 0.8796, rel=0.03)
-    assert 2.95 < float(found["uniform"].abs().max()) < 3
-    assert float(found["uniform"].std()) == pytest.approx(3 / 3**0.5, rel=0.03)
-    assert (found["constant"] == 1.5).all()
-    assert torch.equal(found["given"], torch.tensor([1.0, 0.1, 2.0], dtype=torch.float64).expand(2000, 3))
+    parameters = layout.split(drawn[0])
+    assert 0.95 < float(parameters["normal"].abs().max()) <= 1.0
+    assert float(parameters["normal"].std()) == pytest.approx(0.5 * 0.8796, rel=0.03)
+    assert 2.95 < float(parameters["uniform"].abs().max()) < 3
+    assert float(parameters["uniform"].std()) == pytest.approx(3 / 3**0.5, rel=0.03)
+    assert (parameters["constant"] == 1.5).all()
+    assert torch.equal(parameters["given"], torch.tensor([1.0, 0.1, 2.0], dtype=torch.float64).expand(2000, 3))
     assert torch.equal(layout.initial(torch.tensor([4]))[0], drawn[1])
 
 

@@ -50,8 +50,8 @@ def test_sinusoids_are_those_of_the_formula(width: int) -> None:
         for channel in range(width):
             angle = t / 1000 ** (2 * (channel // 2) / (width + width % 2))
             expected[t, channel] = 0.1 * (np.cos(angle) if channel % 2 else np.sin(angle))
-    found = Sinusoidal(base=1000.0, scale=0.1).add_to(torch.zeros(1, 9, width, dtype=torch.float64), {})
-    np.testing.assert_allclose(found[0].numpy(), expected, atol=1e-13)
+    actual = Sinusoidal(base=1000.0, scale=0.1).add_to(torch.zeros(1, 9, width, dtype=torch.float64), {})
+    np.testing.assert_allclose(actual[0].numpy(), expected, atol=1e-13)
 
 
 def test_rotary_multiplies_complex_pairs_by_their_phase() -> None:

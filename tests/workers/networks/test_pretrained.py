@@ -41,8 +41,8 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "llama":
         model: Any = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
     else:
-        own = {"query_pre_attn_scalar": 6, "attn_logit_softcapping": 2.0, "sliding_window": 3}
-        model = transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SIZES, **own))
+        options = {"query_pre_attn_scalar": 6, "attn_logit_softcapping": 2.0, "sliding_window": 3}
+        model = transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SIZES, **options))
     model.save_pretrained(path)
     return path
 
@@ -64,11 +64,11 @@ def test_softmax_as_a_scorer_is_transformers_own(folder: Path) -> None:
 def test_attention_is_weighed_by_the_scorers_formula(folder: Path) -> None:
     """SSA of the logits that softmax has: its weights from the logarithm of softmax's, which is z up to a constant."""
     model, plain = load_pretrained(folder, {"name": "ssa", "b": 2.0, "n": 1.5}), load_pretrained(folder)
-    found, seen = [], []
-    for one, kept in ((model, found), (plain, seen)):
-        module = next(iter(attention_modules(one)))
+    weights, seen = [], []
+    for network, kept in ((model, weights), (plain, seen)):
+        module = next(iter(attention_modules(network)))
         module.register_forward_hook(lambda *given, kept=kept: kept.append(given[-1][1]))
-        logits(one)
+        logits(network)
     module, z = next(iter(attention_modules(model))), []
     scorer = module.graft_scorer
     assert scorer["b"].tolist() == [2.0] * 4
@@ -81,7 +81,7 @@ def test_attention_is_weighed_by_the_scorers_formula(folder: Path) -> None:
     kernel = torch.where(z >= 0, (1 + 2 * z.abs()) ** 1.5, (1 + 2 * z.abs()) ** -1.5).masked_fill(seen[0] == 0, 0.0)
     rows = MASK.bool()[:, None, :, None].expand_as(kernel)
     expected = kernel / kernel.sum(-1, keepdim=True)
-    torch.testing.assert_close(found[0][rows], expected[rows], rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(weights[0][rows], expected[rows], rtol=1e-3, atol=1e-5)
 
 
 def _largest_logits(model: Any) -> torch.Tensor:
@@ -106,7 +106,9 @@ def _largest_logits(model: Any) -> torch.Tensor:
 def test_what_a_scorer_learns_trains_and_is_saved(folder: Path, tmp_path: Path) -> None:
     model = load_pretrained(folder, {"name": "ssa"}).train()
     before = model(TOKENS[:1], labels=TOKENS[:1]).loss.item()
-    optimizer = torch.optim.SGD([one for name, one in model.named_parameters() if "graft_scorer" in name], lr=0.05)
+    optimizer = torch.optim.SGD(
+        [parameter for name, parameter in model.named_parameters() if "graft_scorer" in name], lr=0.05
+    )
     for _ in range(5):
         optimizer.zero_grad()
         model(TOKENS[:1], labels=TOKENS[:1]).loss.backward()
@@ -130,13 +132,13 @@ def test_adaptive_temperature_sharpens_in_evaluation_alone(folder: Path) -> None
 
 def test_spreads_of_logits_are_those_of_the_weights_that_transformers_returns(folder: Path) -> None:
     model = load_pretrained(folder)
-    found = logit_spreads(model, TOKENS[:1])
-    assert found.shape == (2, 1, 4, 6)
+    spreads = logit_spreads(model, TOKENS[:1])
+    assert spreads.shape == (2, 1, 4, 6)
     for layer, weights in enumerate(model(TOKENS[:1], output_attentions=True, use_cache=False).attentions):
         for head, rows in enumerate(weights[0].tolist()):
             for query, row in enumerate(rows):
                 seen = [math.log(weight) for weight in row[: query + 1] if weight]
-                assert found[layer, 0, head, query] == pytest.approx(max(seen) - min(seen), abs=1e-6)
+                assert spreads[layer, 0, head, query] == pytest.approx(max(seen) - min(seen), abs=1e-6)
 
 
 def test_generation_with_a_cache_is_that_without(folder: Path) -> None:
@@ -147,14 +149,14 @@ def test_generation_with_a_cache_is_that_without(folder: Path) -> None:
 
 
 def test_norms_are_those_of_the_files_vectors(folder: Path) -> None:
-    found = embedding_norms(folder)
+    norms = embedding_norms(folder)
     with safe_open(folder / "model.safetensors", "pt") as file:
         read = file.get_tensor("model.embed_tokens.weight").double()
         tied = "lm_head.weight" not in file.keys()  # noqa: SIM118 - it is no mapping
         written = read if tied else file.get_tensor("lm_head.weight").double()
-    assert list(found) == (["embedding"] if tied else ["embedding", "unembedding"])
-    assert found["embedding"].tolist() == pytest.approx((read**2).sum(-1).sqrt().tolist())
-    assert found[list(found)[-1]].tolist() == pytest.approx((written**2).sum(-1).sqrt().tolist())
+    assert list(norms) == (["embedding"] if tied else ["embedding", "unembedding"])
+    assert norms["embedding"].tolist() == pytest.approx((read**2).sum(-1).sqrt().tolist())
+    assert norms[list(norms)[-1]].tolist() == pytest.approx((written**2).sum(-1).sqrt().tolist())
 
 
 def test_what_is_no_such_model_is_refused_in_a_line(folder: Path, tmp_path: Path) -> None:

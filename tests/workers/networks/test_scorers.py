@@ -107,8 +107,8 @@ ROWS: dict[str, tuple[dict[str, Any], Any]] = {
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_are_those_of_the_written_formula(name: str) -> None:
     fields, formula = ROWS[name]
-    found = of_logits({"name": name, **fields}, logits(), causal())
-    torch.testing.assert_close(found, row_by_row(formula, logits()), rtol=1e-10, atol=1e-12)
+    weights = of_logits({"name": name, **fields}, logits(), causal())
+    torch.testing.assert_close(weights, row_by_row(formula, logits()), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(("n", "b"), [(0.6, 1.0), (-2.0, 0.5), (1.0, -0.7), (0.999, 1e-3)])
@@ -136,14 +136,14 @@ def test_what_an_optimizer_takes_out_of_ssas_range_is_reflected_into_it(n: float
 @pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
 def test_entmax_is_the_entmax_packages(alpha: float, scale: float) -> None:
     z = logits(scale).requires_grad_()
-    found, expected = (
+    actual, expected = (
         of_logits({"name": "entmax", "alpha": alpha}, z, full()),
         oracle.entmax_bisect(z, alpha, n_iter=80),
     )
-    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-10)
     probe = torch.randn(z.shape, generator=torch.Generator().manual_seed(2)).double()
-    one, other = (torch.autograd.grad((weights * probe).sum(), z)[0] for weights in (found, expected))
-    torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+    gradient, other = (torch.autograd.grad((weights * probe).sum(), z)[0] for weights in (actual, expected))
+    torch.testing.assert_close(gradient, other, rtol=1e-6, atol=1e-7)
 
 
 def test_sparsemax_and_entmax15_are_the_packages_with_their_zeros() -> None:
@@ -162,23 +162,23 @@ def test_sparsemax_and_entmax15_are_the_packages_with_their_zeros() -> None:
 @pytest.mark.parametrize("alpha", [1.0, 1 + 1e-9, 1 + 1e-7])
 def test_entmax_meets_softmax_as_alpha_falls_to_one(alpha: float) -> None:
     z = logits(2.0).requires_grad_()
-    found = of_logits({"name": "entmax", "alpha": alpha}, z, causal())
+    actual = of_logits({"name": "entmax", "alpha": alpha}, z, causal())
     expected = of_logits({"name": "softmax"}, z, causal())
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-    gradients = [torch.autograd.grad(weights.square().sum(), z)[0] for weights in (found, expected)]
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    gradients = [torch.autograd.grad(weights.square().sum(), z)[0] for weights in (actual, expected)]
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
 
 
 def test_norm_softmax_divides_unscaled_logits_by_the_smaller_of_root_width_and_spread() -> None:
     query, key = queries_and_keys(scale=0.8)
     raw = (query @ key.mT).numpy()
-    found = built({"name": "norm_softmax"}).weights(query, key, causal(), {})
+    weights = built({"name": "norm_softmax"}).weights(query, key, causal(), {})
 
     def row(s: Any) -> Any:
         spread = s.std()
         return scipy.special.softmax(s / min(math.sqrt(CHANNELS), spread)) if len(s) > 1 else np.ones(1)
 
-    torch.testing.assert_close(found, row_by_row(row, torch.from_numpy(raw)), rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(weights, row_by_row(row, torch.from_numpy(raw)), rtol=1e-7, atol=1e-9)
 
 
 def test_linearised_softmax_is_softmaxs_first_order_expansion() -> None:
@@ -202,26 +202,28 @@ def test_adaptive_temperature_is_figure_4s_in_validation_and_softmax_in_training
     assert isinstance(sharp, LogitScorer)
     torch.testing.assert_close(scorer.of_logits(z, everything, {}), torch.softmax(z, -1), rtol=1e-10, atol=1e-12)
     betas: list[float] = []
-    for row, found in zip(z.view(-1, 40).numpy(), sharp.of_logits(z, everything, {}).view(-1, 40).numpy(), strict=True):
+    for row, weights in zip(
+        z.view(-1, 40).numpy(), sharp.of_logits(z, everything, {}).view(-1, 40).numpy(), strict=True
+    ):
         entropy = scipy.stats.entropy(scipy.special.softmax(row))
         beta = max(float(np.polyval([-0.037, 0.481, -2.3, 4.917, -1.791], entropy)), 1.0) if entropy > 0.5 else 1.0
         betas.append(beta)
-        np.testing.assert_allclose(found, scipy.special.softmax(row * beta), rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(weights, scipy.special.softmax(row * beta), rtol=1e-5, atol=1e-8)
     assert max(betas) > 2
     assert min(betas) == 1
 
 
 def test_cosformer_is_the_dense_formula() -> None:
     query, key = queries_and_keys()
-    found = built({"name": "cosformer"}).weights(query, key, causal(), {})
-    expected = torch.zeros_like(found)
+    actual = built({"name": "cosformer"}).weights(query, key, causal(), {})
+    expected = torch.zeros_like(actual)
     for n, h, i in np.ndindex(2, HEADS, QUERIES):
         row = [
             float(query[n, h, i].relu() @ key[n, h, j].relu()) * math.cos(math.pi / 2 * (i - j) / QUERIES)
             for j in range(i + 1)
         ]
         expected[n, h, i, : i + 1] = torch.tensor(row, dtype=torch.float64) / max(sum(row), 1e-6)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
     cosines = [1, 0.9659, 0.8660, 0.7071, 0.5, 0.2588]
     ones = torch.ones(6, 1).double()
     weights = built({"name": "cosformer"}).weights(ones, ones, torch.ones(6, 6, dtype=torch.bool), {})[0]
@@ -239,9 +241,9 @@ def test_the_spline_kernel_is_phi_of_queries_times_phi_of_keys() -> None:
 def test_mixed_heads_are_their_scorers() -> None:
     nested = {"name": "mixed", "first": {"name": "mixed", "first": {"name": "tanh"}}, "second": {"name": "square"}}
     z = logits()
-    found = of_logits({**nested, "first_heads": 3}, z, causal())
+    weights = of_logits({**nested, "first_heads": 3}, z, causal())
     for heads, name in [(slice(0, 2), "tanh"), (slice(2, 3), "average"), (slice(3, 4), "square")]:
-        assert torch.equal(found[:, heads], of_logits({"name": name}, z, causal())[:, heads])
+        assert torch.equal(weights[:, heads], of_logits({"name": name}, z, causal())[:, heads])
     half = of_logits({"name": "mixed"}, z, causal())
     assert torch.equal(half[:, 2:], of_logits({"name": "average"}, z, causal())[:, 2:])
 
@@ -285,8 +287,8 @@ def test_refitting_the_adaptive_temperature_finds_the_best_temperatures() -> Non
             entropies.append(scipy.stats.entropy(scipy.special.softmax(row)))
             betas.append(1 / best)
     expected = np.polyfit(entropies, betas, 4)
-    found = fit_temperature(best_temperatures(z, target))
-    np.testing.assert_allclose([found[f"a{power}"] for power in (4, 3, 2, 1, 0)], expected, rtol=1e-6)
+    coefficients = fit_temperature(best_temperatures(z, target))
+    np.testing.assert_allclose([coefficients[f"a{power}"] for power in (4, 3, 2, 1, 0)], expected, rtol=1e-6)
 
 
 def test_a_temperature_is_estimated_from_the_moments_of_each_sequence() -> None:
@@ -294,9 +296,9 @@ def test_a_temperature_is_estimated_from_the_moments_of_each_sequence() -> None:
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(6, 2, 5, 5, generator=generator).double() + torch.eye(5).double()
     visible = torch.ones(5, 5, dtype=torch.bool).tril()
-    found = EstimatedSoftmax(factor=0.5).weigh(logits, visible, {})
+    actual = EstimatedSoftmax(factor=0.5).weigh(logits, visible, {})
     estimates: list[float] = []
-    for z, weights in zip(logits.flatten(0, 1).tolist(), found.flatten(0, 1).tolist(), strict=True):
+    for z, weights in zip(logits.flatten(0, 1).tolist(), actual.flatten(0, 1).tolist(), strict=True):
         rows = [[value - np.mean(row[: at + 1]) for value in row[: at + 1]] for at, row in enumerate(z)]
         first = np.mean([row[-1] for row in rows])
         second = np.mean([value**2 for row in rows for value in row[:-1]])

@@ -51,7 +51,7 @@ def tokens(*shape: int) -> Tensor:
 class PlainBlock(nn.Module):
     """A block as nn.TransformerEncoderLayer is built: nn.MultiheadAttention, nn.LayerNorm and an MLP with GELU."""
 
-    def __init__(self, width: int, heads: int, own: Parameters, *, pre_norm: bool) -> None:
+    def __init__(self, width: int, heads: int, parameters: Parameters, *, pre_norm: bool) -> None:
         super().__init__()
         self.pre_norm = pre_norm
         self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
@@ -59,17 +59,17 @@ class PlainBlock(nn.Module):
         self.mlp_in, self.mlp_out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.double()
         places = {
-            "attention.in_proj_weight": own["query_key_value"].T,
-            "attention.in_proj_bias": own["query_key_value_bias"],
-            "attention.out_proj.weight": own["output"].T,
-            "attention.out_proj.bias": own["output_bias"],
-            "mlp_in.weight": own["mlp_in"].T,
-            "mlp_in.bias": own["mlp_in_bias"],
-            "mlp_out.weight": own["mlp_out"].T,
-            "mlp_out.bias": own["mlp_out_bias"],
+            "attention.in_proj_weight": parameters["query_key_value"].T,
+            "attention.in_proj_bias": parameters["query_key_value_bias"],
+            "attention.out_proj.weight": parameters["output"].T,
+            "attention.out_proj.bias": parameters["output_bias"],
+            "mlp_in.weight": parameters["mlp_in"].T,
+            "mlp_in.bias": parameters["mlp_in_bias"],
+            "mlp_out.weight": parameters["mlp_out"].T,
+            "mlp_out.bias": parameters["mlp_out_bias"],
         }
         for norm in ("attention_norm", "mlp_norm"):
-            places |= {f"{norm}.weight": own[norm], f"{norm}.bias": own[f"{norm}_bias"]}
+            places |= {f"{norm}.weight": parameters[norm], f"{norm}.bias": parameters[f"{norm}_bias"]}
         self.load_state_dict(places)
 
     def forward(self, stream: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ def test_dropout_acts_on_the_embedding_and_on_what_each_branch_adds() -> None:
     model = build(depth=1, embedding_dropout=0.5, attention_dropout=0.5, mlp_dropout=0.2)
     plain, parameters, inputs = build(depth=1), drawn(build(depth=1)), tokens(2, 5)
     ones = torch.ones(2, 5, 12, dtype=torch.bool)
-    found = model.outputs(
+    logits = model.outputs(
         parameters, {"inputs": inputs}, {"embedding": ones, "layers.0.attention": ~ones, "layers.0.mlp": ones}
     )
     scaled = dict(parameters)
@@ -186,7 +186,7 @@ def test_dropout_acts_on_the_embedding_and_on_what_each_branch_adds() -> None:
         scaled[name] = parameters[name] / 0.8
     for name in ("layers.0.output", "layers.0.output_bias"):
         scaled[name] = torch.zeros_like(parameters[name])
-    torch.testing.assert_close(found, plain.outputs(scaled, {"inputs": inputs}, {}))
+    torch.testing.assert_close(logits, plain.outputs(scaled, {"inputs": inputs}, {}))
 
 
 def test_dropout_acts_on_the_weight_of_each_key_for_each_query_in_each_head() -> None:
@@ -269,9 +269,9 @@ def test_weight_decay_spares_gains_biases_and_splines() -> None:
 
 def test_the_spline_is_one_for_all_layers_or_one_for_each() -> None:
     spline = {"name": "spline", "knots": 9}
-    shared, own = (build(activation=spline, activation_per_layer=each).parameters(TASK) for each in (False, True))
+    shared, separate = (build(activation=spline, activation_per_layer=each).parameters(TASK) for each in (False, True))
     assert [name for name in shared if "knots" in name] == ["activation.knots"]
-    assert [name for name in own if "knots" in name] == [f"layers.{layer}.activation.knots" for layer in range(2)]
+    assert [name for name in separate if "knots" in name] == [f"layers.{layer}.activation.knots" for layer in range(2)]
 
 
 # -- what does not fit -----------------------------------------------------------------------------------------------
@@ -328,15 +328,15 @@ def variants() -> list[Any]:
     """Each named variant, and each position; activations have a test of their own."""
     quick = ("paper 002", "everything")
     marks = {name: [] if name in quick else [pytest.mark.slow] for name in VARIANTS}
-    found = [pytest.param(settings, id=name, marks=marks[name]) for name, settings in VARIANTS.items()]
+    cases = [pytest.param(settings, id=name, marks=marks[name]) for name, settings in VARIANTS.items()]
     positions = [{"position": {"name": name}} for name in plugins.names(Position)]
-    return found + [pytest.param(p, id=p["position"]["name"], marks=pytest.mark.slow) for p in positions]
+    return cases + [pytest.param(p, id=p["position"]["name"], marks=pytest.mark.slow) for p in positions]
 
 
 def trials(settings: dict[str, Any], *, dtype: str, dropout: bool) -> list[Any]:
     """Three trials with random optimizers, and random knobs wherever the model has any."""
     numbers = random.Random(4)
-    found = []
+    candidates = []
     for number in range(3):
         drawn_knobs = random_knobs(numbers)
         model = {
@@ -355,8 +355,8 @@ def trials(settings: dict[str, Any], *, dtype: str, dropout: bool) -> list[Any]:
             length=5, vocabulary=8, steps=4, every=4, batch=3, validation_batch=5, dtype=dtype,
             optimizer=drawn_knobs["optimizer"], averaging=drawn_knobs["averaging"],
         )  # fmt: skip
-        found.append(trial(number, shape | {"model": model}))
-    return found
+        candidates.append(trial(number, shape | {"model": model}))
+    return candidates
 
 
 @pytest.mark.parametrize("settings", variants())
@@ -364,14 +364,14 @@ def test_lanes_together_equal_trials_alone_to_the_bit_in_float32(settings: dict[
     many = trials(settings, dtype="float32", dropout=bool(settings) and "canon" in settings)
     pack = Pack(many[0], width=3)
     pack.fill(many)
-    found = reports_of(pack)
-    for key, report in {key: report for one in many for key, report in alone(one).items()}.items():
-        assert [m.value for m in found[key].metrics] == [m.value for m in report.metrics]
+    reports = reports_of(pack)
+    for key, report in {key: report for candidate in many for key, report in alone(candidate).items()}.items():
+        assert [m.value for m in reports[key].metrics] == [m.value for m in report.metrics]
 
 
 def test_lanes_with_dropout_at_every_site_equal_trials_alone() -> None:
     many = trials({}, dtype="float64", dropout=True)
     pack = Pack(many[0], width=2)
     pack.fill(many[:2])
-    expected = {key: report for one in many for key, report in alone(one).items()}
+    expected = {key: report for candidate in many for key, report in alone(candidate).items()}
     assert_same(reports_of(pack, waiting=many[2:]), expected)

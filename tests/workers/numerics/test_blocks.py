@@ -31,47 +31,47 @@ def test_a_tensor_has_the_shape_and_type_of_the_other_and_starts_a_line(dtype: t
 
 
 def test_a_block_is_used_again_once_nothing_refers_to_it() -> None:
-    own, like = Blocks(), torch.zeros(2, 1000)
-    first = own.empty_like(like)
-    place = first.data_ptr()
-    second = own.empty_like(like)
-    assert second.data_ptr() != place
+    memory, like = Blocks(), torch.zeros(2, 1000)
+    first = memory.empty_like(like)
+    address = first.data_ptr()
+    second = memory.empty_like(like)
+    assert second.data_ptr() != address
     del first
-    assert own.empty_like(like).data_ptr() == place
+    assert memory.empty_like(like).data_ptr() == address
 
 
 def test_what_is_held_by_a_view_alone_keeps_its_numbers() -> None:
-    own, like = Blocks(), torch.zeros(2, 1000)
-    view = own.empty_like(like).fill_(5.0)[1, 10:20]
-    detached = own.empty_like(like).fill_(6.0).detach().view(-1)[-1:]
+    memory, like = Blocks(), torch.zeros(2, 1000)
+    view = memory.empty_like(like).fill_(5.0)[1, 10:20]
+    detached = memory.empty_like(like).fill_(6.0).detach().view(-1)[-1:]
     for _ in range(4):
-        own.empty_like(like).fill_(9.0)
+        memory.empty_like(like).fill_(9.0)
     assert view.tolist() == [5.0] * 10
     assert detached.tolist() == [6.0]
 
 
 def test_free_blocks_of_another_size_are_given_back() -> None:
-    own = Blocks()
-    held = own.empty_like(torch.zeros(3000))
-    own.empty_like(torch.zeros(5000))
-    own.empty_like(torch.zeros(7000))
-    assert len(own._blocks) == 2
+    memory = Blocks()
+    held = memory.empty_like(torch.zeros(3000))
+    memory.empty_like(torch.zeros(5000))
+    memory.empty_like(torch.zeros(7000))
+    assert len(memory._blocks) == 2
     del held
 
 
 def test_small_tensors_are_torchs_own() -> None:
-    own = Blocks()
-    assert own.empty_like(torch.zeros(4)).shape == (4,)
-    assert not own._blocks
+    memory = Blocks()
+    assert memory.empty_like(torch.zeros(4)).shape == (4,)
+    assert not memory._blocks
 
 
 MODEL: dict[str, Any] = {"name": "transformer", "width": 12, "heads": 2}
 
 
 def test_trials_train_alike_in_blocks_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = config(steps=12, every=4, dtype="float32")
-    one["task"], one["model"] = COMPLEMENT, MODEL
-    trials = [trial(number, one) for number in range(3)]
+    settings = config(steps=12, every=4, dtype="float32")
+    settings["task"], settings["model"] = COMPLEMENT, MODEL
+    trials = [trial(number, settings) for number in range(3)]
     in_blocks = lanes_alone_and_together(trials)
     monkeypatch.setattr(blocks, "LEAST", 1 << 40)
     assert in_blocks == lanes_alone_and_together(trials)

@@ -30,7 +30,7 @@ class Driver:
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any) -> int:
-            self.calls.append((name, *(one for one in arguments if isinstance(one, int | bytes))))
+            self.calls.append((name, *(argument for argument in arguments if isinstance(argument, int | bytes))))
             return self.status
 
         return call

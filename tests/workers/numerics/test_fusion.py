@@ -39,10 +39,10 @@ def steps(name: str, lanes: int = 3, count: int = 2) -> list[Tensor]:
     # An epsilon so large that a gradient of nothing but rounding, that of a key's bias, moves nothing.
     case = CASES[name]
     calm = {"epsilon": 1e-4} if "adam" in case["optimizer"]["name"] else {}
-    one = trial(3, {**case, "optimizer": {**case["optimizer"], **calm}})
+    candidate = trial(3, {**case, "optimizer": {**case["optimizer"], **calm}})
     with patch("workers.engine.pack.step_of", traced_step):
-        pack = Pack(one, width=lanes, device="cpu")
-        pack.fill([one])
+        pack = Pack(candidate, width=lanes, device="cpu")
+        pack.fill([candidate])
         pack.train(count)
     return tree_leaves(pack._tensors.state)
 
@@ -50,15 +50,15 @@ def steps(name: str, lanes: int = 3, count: int = 2) -> list[Tensor]:
 def compare(fusion: Fusion, given: Sequence[Tensor]) -> list[Tensor]:
     """Return what its operations give; the kernel gives that too, in either order of its threads and blocks."""
     expected = fusion.operate(given)
-    found, backwards = launch(fusion, given), launch(fusion, given, backwards=True)
+    forwards, backwards = launch(fusion, given), launch(fusion, given, backwards=True)
     is_single = torch.float32 in {fusion._kinds[slot].dtype for slot in fusion._part.rules}
     relative, absolute = (1e-5, 1e-6) if is_single else (1e-10, 1e-14)
-    largest = max([0.0, *(fusions._largest(one) for one in given if one.dtype.is_floating_point)])
-    for one, other, right in zip(found, backwards, expected, strict=True):
-        assert torch.equal(one.nan_to_num(), other.nan_to_num())
-        assert one.stride() == right.stride()
-        allowed = relative * fusions._largest(right) + absolute * largest if one.dtype.is_floating_point else 0.0
-        torch.testing.assert_close(one, right, rtol=0, atol=allowed, equal_nan=True)
+    largest = max([0.0, *(fusions._largest(tensor) for tensor in given if tensor.dtype.is_floating_point)])
+    for forward, backward, right in zip(forwards, backwards, expected, strict=True):
+        assert torch.equal(forward.nan_to_num(), backward.nan_to_num())
+        assert forward.stride() == right.stride()
+        allowed = relative * fusions._largest(right) + absolute * largest if forward.dtype.is_floating_point else 0.0
+        torch.testing.assert_close(forward, right, rtol=0, atol=allowed, equal_nan=True)
     return expected
 
 
@@ -78,10 +78,10 @@ def test_each_kernel_of_a_step_gives_what_its_operations_give(name: str):
 def test_steps_by_kernels_are_the_traced_ones(name: str):
     expected = steps(name, count=4)
     with emulated_fusion() as ran:
-        found = steps(name, count=4)
+        actual = steps(name, count=4)
     assert ran
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    for tensor, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(tensor, other, rtol=1e-5, atol=1e-5)
 
 
 def test_a_kernel_says_nothing_of_how_many_lanes_there_are_so_that_bits_do_not_depend_on_them():
@@ -101,20 +101,20 @@ def loops_of(text: str) -> list[list[str]]:
 
 def find_races(text: str) -> list[str]:
     """Return what a loop reads that another one of its level writes, or that is written twice."""
-    found: list[str] = []
+    races: list[str] = []
     written: set[str] = set()
     for level in loops_of(text):
         stores = [set(re.findall(r"^\s+([so]\d+)\[[^]]*\] = ", loop, re.MULTILINE)) for loop in level]
         for number, loop in enumerate(level):
             reads = set(re.findall(r"[^\w\n]([so]\d+)\[", loop)) - stores[number]
-            reads |= {one for one in stores[number] if re.search(rf"\({one}\[", loop)}
+            reads |= {name for name in stores[number] if re.search(rf"\({name}\[", loop)}
             others = set().union(*stores[:number], *stores[number + 1 :], stores[number])
-            found += sorted(reads & others)
+            races += sorted(reads & others)
             assert reads <= written | others, "what is read was written before"
-        for own in stores:
-            found += sorted(own & written)
-            written |= own
-    return found
+        for names in stores:
+            races += sorted(names & written)
+            written |= names
+    return races
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -204,14 +204,14 @@ def test_a_function_by_a_kernel_is_the_function(
     x, y = (numbers(shape, way, dtype) for way in ways)
     expected = function(x, y)
     with patch.object(kernels, "THREADS", least), emulated_fusion(partial(launch, backwards=backwards)) as ran:
-        found = of_function(function, x, y)
+        actual = of_function(function, x, y)
     assert ran
-    assert found.dtype == expected.dtype
+    assert actual.dtype == expected.dtype
     if name in EXACT:
-        assert torch.equal(found.nan_to_num(), expected.nan_to_num())
+        assert torch.equal(actual.nan_to_num(), expected.nan_to_num())
     else:
         close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-12, "atol": 1e-12}
-        torch.testing.assert_close(found, expected, **close)
+        torch.testing.assert_close(actual, expected, **close)
 
 
 def test_small_products_of_a_lane_are_part_of_a_kernel_and_others_are_not():
@@ -224,7 +224,7 @@ def test_small_products_of_a_lane_are_part_of_a_kernel_and_others_are_not():
         rules = [rule for fusion in {*ran} for rule in fusion._part.rules.values()]
         return [rule for rule in rules if isinstance(rule, Product)]
 
-    assert [one.terms for one in products(torch.linspace(-1, 1, 2 * 3 * 4 * 5).view(2, 3, 4, 5))] == [5]
+    assert [product.terms for product in products(torch.linspace(-1, 1, 2 * 3 * 4 * 5).view(2, 3, 4, 5))] == [5]
     assert not products(torch.linspace(-1, 1, 2 * 1 * 4 * 5).view(2, 1, 4, 5)), "one a lane"
     with patch("workers.numerics.fusion.operations.SMALL_PRODUCT", 79):
         assert not products(torch.linspace(-1, 1, 2 * 3 * 4 * 5).view(2, 3, 4, 5)), "80 multiplications"
@@ -260,9 +260,9 @@ def test_lanes_that_read_one_another_are_two_kernels():
         patch.object(Cut, "keeps", lambda *given, **named: True),
         emulated_fusion(partial(launch, backwards=True)) as ran,
     ):
-        found = of_function(mixed, x)
+        actual = of_function(mixed, x)
     assert len(set(ran)) == 1
-    assert not torch.allclose(found, mixed(x)), "a block read what another one had not written yet"
+    assert not torch.allclose(actual, mixed(x)), "a block read what another one had not written yet"
 
 
 def test_what_is_written_into_keeps_its_order():

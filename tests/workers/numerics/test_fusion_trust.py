@@ -46,7 +46,7 @@ def test_a_kernel_that_gives_other_numbers_is_told_once_and_not_used(formula: st
     monkeypatch.setitem(formulas.ARITHMETIC, "mul", formula)
     with caplog.at_level(logging.WARNING):
         wrong, given = a_fusion()
-        given = [one if one.numel() > 10 else one * 1.5 for one in given]
+        given = [tensor if tensor.numel() > 10 else tensor * 1.5 for tensor in given]
         for _ in range(3):
             assert torch.equal(wrong.run(given)[0], wrong.operate(given)[0])
     [line] = [record.getMessage() for record in caplog.records]
@@ -56,18 +56,18 @@ def test_a_kernel_that_gives_other_numbers_is_told_once_and_not_used(formula: st
 
 def test_a_kernel_is_compared_once_and_used_from_then_on(monkeypatch: Any):
     launches: list[Fusion] = []
-    monkeypatch.setattr(Fusion, "launch", lambda *own: launches.append(own[0]) or launch(*own))
+    monkeypatch.setattr(Fusion, "launch", lambda *arguments: launches.append(arguments[0]) or launch(*arguments))
     fusion, given = a_fusion()
     for _ in range(3):
         torch.testing.assert_close(fusion.run(given), fusion.operate(given))
     assert len(launches) == 3
-    moved = [one.transpose(0, 1).contiguous().transpose(0, 1) for one in given]
+    moved = [tensor.transpose(0, 1).contiguous().transpose(0, 1) for tensor in given]
     torch.testing.assert_close(fusion.run(moved), fusion.operate(given))
     assert len(launches) == 3, "its text is for tensors that lie otherwise"
 
 
 def test_one_that_cannot_be_compiled_is_its_operations(monkeypatch: Any, caplog: Any):
-    def fail(*own: Any) -> list[Tensor]:
+    def fail(*arguments: Any) -> list[Tensor]:
         raise CompilerError("there is no NVRTC")
 
     monkeypatch.setattr(Fusion, "launch", fail)
@@ -81,7 +81,7 @@ def test_one_that_cannot_be_compiled_is_its_operations(monkeypatch: Any, caplog:
 
 
 def test_memory_that_runs_out_is_told_as_it_is(monkeypatch: Any):
-    def fail(*own: Any) -> list[Tensor]:
+    def fail(*arguments: Any) -> list[Tensor]:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
     monkeypatch.setattr(Fusion, "launch", fail)
@@ -108,8 +108,8 @@ def test_fusions_are_kept_as_long_as_their_recording():
 
 def test_on_a_cpu_nothing_is_fused():
     with patch("workers.numerics.tracing._RECORDINGS", {}), patch.object(emulated_kernels, "RUN_FUSION", []):
-        found = of_function(lambda x: (x * 2).exp().sum(-1), torch.ones(2, 3))
-    assert found.shape == (2,)
+        actual = of_function(lambda x: (x * 2).exp().sum(-1), torch.ones(2, 3))
+    assert actual.shape == (2,)
 
 
 def test_a_comparison_copies_a_megabyte_of_numbers_at_a_time(monkeypatch: Any):
@@ -117,9 +117,9 @@ def test_a_comparison_copies_a_megabyte_of_numbers_at_a_time(monkeypatch: Any):
     sizes: list[int] = []
     allclose = torch.allclose
 
-    def note(one: Tensor, *others: Any, **options: Any) -> bool:
-        sizes.append(one.numel())
-        return allclose(one, *others, **options)
+    def note(tensor: Tensor, *others: Any, **options: Any) -> bool:
+        sizes.append(tensor.numel())
+        return allclose(tensor, *others, **options)
 
     monkeypatch.setattr(torch, "allclose", note)
     monkeypatch.setattr(fusions, "_COMPARED", 8)
@@ -128,7 +128,7 @@ def test_a_comparison_copies_a_megabyte_of_numbers_at_a_time(monkeypatch: Any):
     expected = fusion.operate(given)
     assert fusion.find_fault(given, expected) == ""
     assert max(sizes) <= 8
-    assert sum(sizes) == sum(one.numel() for one in expected)
+    assert sum(sizes) == sum(tensor.numel() for tensor in expected)
     last = expected[-1].clone()
     last.view(-1)[-1] += 1
     assert fusion.find_fault(given, [*expected[:-1], last]) == "the kernel gives other numbers than the operations"

@@ -101,9 +101,9 @@ def test_another_build_computes_the_same(
     expected = [case.native() for case in cases]
     change_build(compiler, flags, tmp_path, monkeypatch)
     for case, (gradient, loss) in zip(cases, expected, strict=True):
-        found, found_loss = case.native()
-        assert (found - gradient).norm() <= 1e-12 * gradient.norm()
-        torch.testing.assert_close(found_loss, loss, rtol=1e-12, atol=0)
+        actual, actual_loss = case.native()
+        assert (actual - gradient).norm() <= 1e-12 * gradient.norm()
+        torch.testing.assert_close(actual_loss, loss, rtol=1e-12, atol=0)
 
 
 @pytest.mark.usefixtures("usual_build_afterwards")
@@ -116,8 +116,8 @@ def test_another_compiler_gives_the_same_bits(tmp_path: Path, monkeypatch: pytes
     expected = [case.native() for case in cases]
     change_build("clang++", ["-march=native"], tmp_path, monkeypatch)
     for case, both in zip(cases, expected, strict=True):
-        for found, ours in zip(case.native(), both, strict=True):
-            assert torch.equal(found, ours), case.recipe.model
+        for actual, ours in zip(case.native(), both, strict=True):
+            assert torch.equal(actual, ours), case.recipe.model
 
 
 in_other_builds = pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_data_has_the_same_bits_in_other_builds(
     other = ctypes.CDLL(str(built))
     for module in (randomness, regression):
         monkeypatch.setattr(module, "library", lambda _: other)
-    assert all(torch.equal(found, one) for found, one in zip(drawn(), expected, strict=True))
+    assert all(torch.equal(actual, wanted) for actual, wanted in zip(drawn(), expected, strict=True))
 
 
 @in_other_builds
@@ -170,17 +170,17 @@ def test_updates_have_the_same_bits_in_other_builds(
     other = ctypes.CDLL(str(built))
     monkeypatch.setattr(native_update, "library", lambda _: other)
     for recipe, leaves in zip(recipes, expected, strict=True):
-        for found, one in zip(updated(recipe), leaves, strict=True):
-            assert torch.equal(found, one), recipe.optimizer
+        for actual, wanted in zip(updated(recipe), leaves, strict=True):
+            assert torch.equal(actual, wanted), recipe.optimizer
 
 
 MINIMAL: dict[str, Any] = {"name": "minimal", "key_width": 5, "value_width": 7, "embedding_dropout": 0.3}
 
 
 def minimal_recipe(model: dict[str, Any], dtype: str = "float32") -> Recipe:
-    one = config(steps=9, every=9, dtype=dtype)
-    one["task"], one["model"], one["training"]["batch"] = COMPLEMENT, {"width": 12, **model}, 20
-    return Recipe.of(one)
+    settings = config(steps=9, every=9, dtype=dtype)
+    settings["task"], settings["model"], settings["training"]["batch"] = COMPLEMENT, {"width": 12, **model}, 20
+    return Recipe.of(settings)
 
 
 @pytest.mark.skipif(not ON_X86, reason="not for this processor")
@@ -203,9 +203,12 @@ def called() -> list[tuple[str, ctypes.CDLL]]:
     models: list[Any] = [recipe.model for _, recipe in PLANNED[:2]]
     scorers: list[Scorer] = [model.scorer for model in models]
     activations = [Gelu(), Gelu(form="tanh")]
-    found = [functions_of(scorer, torch.float64) for scorer in scorers]
+    functions = [functions_of(scorer, torch.float64) for scorer in scorers]
     programs = [activating.FUNCTIONS.load(activation, torch.float64) for activation in activations]
-    return [*((one.program.text, one.library) for one in found), *((one.text, library) for one, library in programs)]
+    return [
+        *((function.program.text, function.library) for function in functions),
+        *((program.text, library) for program, library in programs),
+    ]
 
 
 def write_functions(folder: Path) -> str:
@@ -226,7 +229,7 @@ def write_functions(folder: Path) -> str:
 
 def codes_of(library: ctypes.CDLL, names: Sequence[str]) -> list[int]:
     """As `addresses_of`, of the driver's functions."""
-    [number] = [number for number, (_, one) in enumerate(called()) if one is library]
+    [number] = [number for number, (_, loaded) in enumerate(called()) if loaded is library]
     return [CODE + number * len(FUNCTIONS) + FUNCTIONS.index(name) if hasattr(library, name) else 0 for name in names]
 
 
@@ -253,14 +256,14 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Plan], 
         given, result = folder / "plan", folder / "result"
         given.write_bytes(encode(*plan))
         subprocess.run(["qemu-aarch64", program, step, given, result], check=True, timeout=300)
-        left, found = bytearray(result.read_bytes()), dict[str, Tensor]()
+        left, tensors = bytearray(result.read_bytes()), dict[str, Tensor]()
         for name in pointers_of(plan[0]):
             tensor = plan[1].get(name)
             if tensor is not None and tensor.nbytes:
-                found[name] = torch.frombuffer(left[: tensor.nbytes], dtype=tensor.dtype).view_as(tensor)
+                tensors[name] = torch.frombuffer(left[: tensor.nbytes], dtype=tensor.dtype).view_as(tensor)
                 del left[: tensor.nbytes]
         assert not left
-        return found
+        return tensors
 
     return run
 
@@ -290,14 +293,14 @@ def test_a_processor_with_neon_computes_the_same(
 ) -> None:
     case, plans = Case(recipe), list[Plan]()
     expected, loss = case.native()
-    own = importlib.import_module(f"workers.networks.gradients.{module}")
-    monkeypatch.setattr(own, "call", lambda _, plan, tensors: plans.append((plan, tensors)))
+    gradients = importlib.import_module(f"workers.networks.gradients.{module}")
+    monkeypatch.setattr(gradients, "call", lambda _, plan, tensors: plans.append((plan, tensors)))
     for generated in (scoring, activating):
         monkeypatch.setattr(generated, "addresses_of", codes_of)
     case.native()
-    found = emulated(f"{module}_float64", plans[0])
-    assert (found["gradient"] - expected).norm() <= 1e-12 * expected.norm()
-    torch.testing.assert_close(found["loss_values"], loss, rtol=1e-12, atol=0)
+    outputs = emulated(f"{module}_float64", plans[0])
+    assert (outputs["gradient"] - expected).norm() <= 1e-12 * expected.norm()
+    torch.testing.assert_close(outputs["loss_values"], loss, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("optimizer", [0, 1, 2], ids=["adamw", "adam", "sgd"])
@@ -319,9 +322,9 @@ def test_a_processor_with_neon_updates_to_the_bit(optimizer: int, emulated: Any)
         tensors[name] = torch.zeros(lanes, dtype=torch.int64)
     tensors |= {name: torch.zeros(lanes, dtype=torch.float64) for name in ("loss_sum", "loss_sum_after")}
     plan = plan_of(tensors, averages=averages, optimizer=optimizer)
-    found = emulated("update_float32", (plan, {name: tensor.clone() for name, tensor in tensors.items()}))
+    outputs = emulated("update_float32", (plan, {name: tensor.clone() for name, tensor in tensors.items()}))
     compiled = native.library("update_float32")
     assert compiled
     assert not compiled.update_float32(ctypes.byref(plan))
     assert tensors["after"].ne(tensors["before"]).sum() > count // 2
-    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    assert all(torch.equal(outputs[name], tensor) for name, tensor in tensors.items())

@@ -73,10 +73,10 @@ def test_what_was_compiled_ahead_is_loaded_with_and_without_a_compiler(
 ) -> None:
     if compiler:
         monkeypatch.setenv("CXX", compiler)
-    found = native.library("streams")
+    library = native.library("streams")
     [level] = prebuilt.levels_here()
-    assert found is not None
-    assert Path(found._name).parent == small_sources / "prebuilt" / level
+    assert library is not None
+    assert Path(library._name).parent == small_sources / "prebuilt" / level
     assert native.describe_compiler().startswith(f"prebuilt {level}, ")
     assert native.instruction_set() == {"x86-64-v4": "AVX512", "x86-64-v3": "AVX2", "armv8-a": "NEON"}[level]
     assert not empty_cache.exists()
@@ -87,9 +87,9 @@ def test_who_chooses_a_compiler_or_flags_has_all_compiled(
     variable: str, small_sources: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, {"CXX": "c++", "CXXFLAGS": "-O1"}[variable])
-    found = native.library("streams")
-    assert found is not None
-    assert Path(found._name).parent == empty_cache
+    library = native.library("streams")
+    assert library is not None
+    assert Path(library._name).parent == empty_cache
     assert not native.describe_compiler().startswith("prebuilt")
 
 
@@ -99,9 +99,9 @@ def test_what_was_compiled_ahead_of_other_sources_is_not_loaded(
     with (small_sources / "splitmix.hpp").open("a") as source:
         source.write("// changed\n")
     native.forget()
-    found = native.library("streams")
-    assert found is not None
-    assert Path(found._name).parent == empty_cache
+    library = native.library("streams")
+    assert library is not None
+    assert Path(library._name).parent == empty_cache
     caplog.clear()
     monkeypatch.setenv("CXX", "no-such-compiler")
     native.forget()
@@ -233,11 +233,11 @@ def test_a_build_compiles_the_steps_where_torch_is_not_installed(small_package: 
     every = run_hook(small_package, GRAFT_COMPILE="all")
     assert "generated functions are not compiled ahead: " in every.stdout + every.stderr
     levels = {line.split("/")[-2] for line in every.stdout.split() if line.endswith(".so")}
-    assert levels >= {one.name for one in prebuilt.LEVELS[platform.machine()]}
+    assert levels >= {known.name for known in prebuilt.LEVELS[platform.machine()]}
 
 
 @pytest.mark.parametrize(
-    ("variables", "told", "exit_code"),
+    ("variables", "message", "exit_code"),
     [
         ({"GRAFT_COMPILE": "none"}, "", 0),
         ({"CXX": "no-such-compiler"}, "there is no C++ compiler: no steps are compiled ahead", 0),
@@ -246,13 +246,13 @@ def test_a_build_compiles_the_steps_where_torch_is_not_installed(small_package: 
     ],
 )
 def test_a_build_without_libraries_is_a_line_and_no_failure(
-    variables: dict[str, str], told: str, exit_code: int, small_package: Path
+    variables: dict[str, str], message: str, exit_code: int, small_package: Path
 ) -> None:
     built = run_hook(small_package, **variables)
     assert built.returncode == exit_code
     said = (built.stdout + built.stderr).strip()
-    assert said.startswith(told)
-    assert len(said.splitlines()) == (1 if told else 0)
+    assert said.startswith(message)
+    assert len(said.splitlines()) == (1 if message else 0)
     assert not [*small_package.rglob("*.so")]
 
 
@@ -274,19 +274,19 @@ def recipes(dtype: str) -> list[Recipe]:
 
 def compute_all() -> list[Tensor]:
     """Numbers of all native steps by the libraries that are found now: gradients, losses, updates, draws."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for dtype in ("float32", "float64"):
         for recipe in recipes(dtype):
-            found += Case(recipe).native()
+            tensors += Case(recipe).native()
         for optimizer in OPTIMIZERS:
             for averaging in AVERAGINGS:
                 recipe = update_recipe(optimizer, averaging, dtype)
                 layout = layout_of(recipe)
-                found += tree_leaves(trained(update_in_c(recipe, layout), recipe, layout, lanes=2))
+                tensors += tree_leaves(trained(update_in_c(recipe, layout), recipe, layout, lanes=2))
     streams = Streams.of(torch.arange(3), Purpose.TRAINING_DATA, torch.tensor([5, 7, 9]))
     prompts = draw_prompts(streams, lambda: torch.linspace(0.5, 2, 24, dtype=torch.float64).view(1, 4, 6), 9, 41)
     assert prompts
-    return [*found, streams.state, streams.normal(10_001), streams.permutations(11, 65, 9), *prompts]
+    return [*tensors, streams.state, streams.normal(10_001), streams.permutations(11, 65, 9), *prompts]
 
 
 @pytest.mark.parametrize(
@@ -330,4 +330,4 @@ def test_the_bits_are_those_of_a_local_build(
     ahead = compute_all()
     assert native.describe_compiler().startswith(f"prebuilt {level}, ")
     assert len(local) == len(ahead) > 400
-    assert all(torch.equal(one, other) for one, other in zip(local, ahead, strict=True))
+    assert all(torch.equal(tensor, other) for tensor, other in zip(local, ahead, strict=True))

@@ -35,8 +35,8 @@ def streams(lanes: int, step: int = 0, purpose: Purpose = Purpose.TRAINING_DATA)
 
 
 def test_words_are_splitmix64() -> None:
-    found = Streams(state=torch.tensor([1234567])).words(5)[0].tolist()
-    assert [word % 2**64 for word in found] == PUBLISHED
+    words = Streams(state=torch.tensor([1234567])).words(5)[0].tolist()
+    assert [word % 2**64 for word in words] == PUBLISHED
 
 
 def test_a_lane_draws_the_same_alone_and_among_others() -> None:
@@ -65,18 +65,18 @@ def unmixed(word: int) -> int:
 
 @pytest.mark.parametrize("count", [1, 3, 256, 1000])
 def test_normal_numbers_are_inverses_of_the_distribution(count: int) -> None:
-    found, uniform = streams(5).normal(count, 2), streams(5).uniform(count, 2)
-    np.testing.assert_allclose(found.numpy(), special.ndtri(uniform.numpy()), rtol=1e-13, atol=1e-14)
+    normal, uniform = streams(5).normal(count, 2), streams(5).uniform(count, 2)
+    np.testing.assert_allclose(normal.numpy(), special.ndtri(uniform.numpy()), rtol=1e-13, atol=1e-14)
     alone = Streams(state=streams(5).state[2:3]).normal(count, 2)
-    assert torch.equal(alone[0], found[2])
+    assert torch.equal(alone[0], normal[2])
 
 
 @pytest.mark.parametrize("cell", [0, 1, 40, 113, 114, 115, 2**20, 2**40, 2**52 - 1, 2**52, 2**53 - 2, 2**53 - 10**6])
 def test_normal_numbers_of_the_ends(cell: int) -> None:
     """114 cells of 2^-53 are e^-32, where another approximation begins."""
-    one = Streams(state=torch.tensor([randomness._wrap(unmixed(cell << 11) - GOLDEN)]))
-    assert one.uniform(1).item() == (cell + 0.5) / 2**53
-    assert one.normal(1).item() == pytest.approx(special.ndtri((cell + 0.5) / 2**53), rel=1e-13, abs=1e-15)
+    stream = Streams(state=torch.tensor([randomness._wrap(unmixed(cell << 11) - GOLDEN)]))
+    assert stream.uniform(1).item() == (cell + 0.5) / 2**53
+    assert stream.normal(1).item() == pytest.approx(special.ndtri((cell + 0.5) / 2**53), rel=1e-13, abs=1e-15)
 
 
 @given(
@@ -86,14 +86,14 @@ def test_normal_numbers_of_the_ends(cell: int) -> None:
     rate=st.floats(0, HIGHEST_RATE),
 )
 def test_compiled_streams_are_torchs(seeds: list[int], step: int, site: int, rate: float) -> None:
-    own, steps = torch.tensor(seeds), torch.full((len(seeds),), step) + torch.arange(len(seeds))
+    lane_seeds, steps = torch.tensor(seeds), torch.full((len(seeds),), step) + torch.arange(len(seeds))
     rates = torch.full((len(seeds),), rate, dtype=torch.float64)
-    found = Streams.of(own, Purpose.DROPOUT, steps, site)
-    state, threshold = dropout_streams_and_thresholds(found, rates)
+    compiled = Streams.of(lane_seeds, Purpose.DROPOUT, steps, site)
+    state, threshold = dropout_streams_and_thresholds(compiled, rates)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(randomness, "library", lambda _: None)
-        expected = Streams.of(own, Purpose.DROPOUT, steps, site)
-        assert torch.equal(found.state, expected.state)
+        expected = Streams.of(lane_seeds, Purpose.DROPOUT, steps, site)
+        assert torch.equal(compiled.state, expected.state)
         for ours, torchs in zip((state, threshold), dropout_streams_and_thresholds(expected, rates), strict=True):
             assert torch.equal(ours, torchs)
 
@@ -105,15 +105,15 @@ def test_compiled_streams_are_torchs(seeds: list[int], step: int, site: int, rat
     rate=st.floats(0, HIGHEST_RATE / 2),
 )
 def test_sites_are_drawn_at_their_places_as_one_by_one(seeds: list[int], numbers: list[int], rate: float) -> None:
-    own, steps = torch.tensor(seeds), 3 * torch.arange(len(seeds))
+    lane_seeds, steps = torch.tensor(seeds), 3 * torch.arange(len(seeds))
     rates = rate * (1 + torch.rand(len(numbers), len(seeds), dtype=torch.float64))
     places = torch.randperm(7)[: len(numbers)].tolist()
-    streams = SiteStreams(seeds=own, steps=steps)
+    streams = SiteStreams(seeds=lane_seeds, steps=steps)
     states, thresholds = NativeSites(numbers, places, 7).draw(streams, rates)
     expected = [torch.zeros_like(states), torch.zeros_like(thresholds)]
-    for number, place, own_rates in zip(numbers, places, rates, strict=True):
+    for number, position, own_rates in zip(numbers, places, rates, strict=True):
         for wanted, drawn in zip(expected, dropout_streams_and_thresholds(streams[number], own_rates), strict=True):
-            wanted[:, place] = drawn
+            wanted[:, position] = drawn
     assert torch.equal(states, expected[0])
     assert torch.equal(thresholds, expected[1])
 

@@ -69,20 +69,22 @@ def exact(
     """Return the same by torch in float64."""
     mask = torch.arange(logits.shape[1]) < torch.tensor(visible)[:, None]
     leaf = logits.double().requires_grad_()
-    own = {name: torch.tensor([value], dtype=torch.float64, requires_grad=True) for name, value in learned.items()}
-    told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
-    weights = weigh(leaf[None], mask, own, told)[0]
-    wanted = [leaf, *own.values()]
+    parameters = {
+        name: torch.tensor([value], dtype=torch.float64, requires_grad=True) for name, value in learned.items()
+    }
+    constants = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
+    weights = weigh(leaf[None], mask, parameters, constants)[0]
+    wanted = [leaf, *parameters.values()]
     by = [None] * len(wanted)
     if weights.requires_grad:
         by = [*torch.autograd.grad(weights, wanted, gradient.double(), allow_unused=True)]
-    found = [torch.zeros_like(one) if g is None else g for one, g in zip(wanted, by, strict=True)]
-    return Found(weights.detach(), found[0], torch.cat([*found[1:], torch.zeros(0, dtype=torch.float64)]))
+    gradients = [torch.zeros_like(tensor) if g is None else g for tensor, g in zip(wanted, by, strict=True)]
+    return Found(weights.detach(), gradients[0], torch.cat([*gradients[1:], torch.zeros(0, dtype=torch.float64)]))
 
 
-def assert_close(found: Found, wanted: Found, dtype: torch.dtype) -> None:
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one.double(), other, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+def assert_close(actual: Found, wanted: Found, dtype: torch.dtype) -> None:
+    for tensor, other in zip(actual, wanted, strict=True):
+        torch.testing.assert_close(tensor.double(), other, rtol=CLOSE[dtype], atol=CLOSE[dtype])
 
 
 def of_config(
@@ -93,11 +95,11 @@ def of_config(
     assert find_obstacle(scorer, dtype) is None
     functions = functions_of(scorer, dtype)
     uniform = torch.full((1, 1), 0.5, dtype=torch.float64)
-    own = {name: one for name, one in scorer.parameters(1).items() if not name.startswith("phi.")}
-    learned = {name: float(one.start.values(uniform)) for name, one in own.items()}
+    parameters = {name: parameter for name, parameter in scorer.parameters(1).items() if not name.startswith("phi.")}
+    learned = {name: float(parameter.start.values(uniform)) for name, parameter in parameters.items()}
 
-    def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
-        return plugins.bind(scorer, told).weigh(logits, visible, own)
+    def weigh(logits: Tensor, visible: Tensor, tensors: Mapping[str, Tensor], knobs: Mapping[str, Tensor]) -> Tensor:
+        return plugins.bind(scorer, knobs).weigh(logits, visible, tensors)
 
     return functions.code, functions.library, weigh, learned, dict(plugins.knobs(scorer))
 
@@ -109,29 +111,29 @@ def test_generated_functions_are_the_scorers(configuration: dict[str, Any], dtyp
     if configuration.get("alpha", 0) > 2 and dtype == torch.float32:
         pytest.skip("next to where a key enters the support its slope grows without bound")
     code, library, weigh, learned, knobs = of_config(configuration, dtype)
-    told = [*learned.values(), *knobs.values()]
+    values = [*learned.values(), *knobs.values()]
     for scale in (2.0, 1e4):  # with 1e4 powers of logits are beyond what float32 adds up to 1e-5
         if scale == 1e4 and configuration["name"] in ("polynomial", "square", "linear", "linearised_softmax", "relu"):
             continue
         logits, gradient = numbers(len(VISIBLE), KEYS, dtype, scale)
         if configuration["name"] in ("cosformer", "spline_kernel"):
             logits = logits.abs()  # it divides by their sum
-        found = run(code, library, told, logits, gradient, VISIBLE)
-        assert_close(found, exact(weigh, learned, knobs, logits, gradient, VISIBLE), dtype)
+        actual = run(code, library, values, logits, gradient, VISIBLE)
+        assert_close(actual, exact(weigh, learned, knobs, logits, gradient, VISIBLE), dtype)
     logits, gradient = numbers(7, 8, dtype)
     logits = logits.abs() if configuration["name"] in ("cosformer", "spline_kernel") else logits
-    found = run(code, library, told, logits, gradient, (6,) * 7, beside=True)
-    assert_close(found, exact(weigh, learned, knobs, logits, gradient, (6,) * 7), dtype)
+    actual = run(code, library, values, logits, gradient, (6,) * 7, beside=True)
+    assert_close(actual, exact(weigh, learned, knobs, logits, gradient, (6,) * 7), dtype)
 
 
 @pytest.mark.parametrize("name", ["softmax", "ssa", "entmax"])
 def test_a_row_without_visible_keys_weighs_nothing_and_one_key_is_all(name: str) -> None:
     code, library, _, learned, knobs = of_config({"name": name}, torch.float32)
     logits, gradient = numbers(2, KEYS, torch.float32)
-    found = run(code, library, [*learned.values(), *knobs.values()], logits, gradient, (0, 1))
-    assert not found.weights[0].any()
-    assert not found.by_logits[0].any()
-    assert found.weights[1].tolist() == [1, *[0] * (KEYS - 1)]
+    actual = run(code, library, [*learned.values(), *knobs.values()], logits, gradient, (0, 1))
+    assert not actual.weights[0].any()
+    assert not actual.by_logits[0].any()
+    assert actual.weights[1].tolist() == [1, *[0] * (KEYS - 1)]
 
 
 @pytest.mark.parametrize("name", ["softmax", "entmax", "sparsemax", "tanh"])
@@ -139,9 +141,9 @@ def test_what_is_no_number_stays_none(name: str) -> None:
     code, library, _, learned, knobs = of_config({"name": name}, torch.float32)
     logits, gradient = numbers(2, KEYS, torch.float32)
     logits[0, 1] = torch.nan
-    found = run(code, library, [*learned.values(), *knobs.values()], logits, gradient, (5, 5))
-    assert found.weights[0].isnan().any()
-    assert found.weights[1].isfinite().all()
+    actual = run(code, library, [*learned.values(), *knobs.values()], logits, gradient, (5, 5))
+    assert actual.weights[0].isnan().any()
+    assert actual.weights[1].isfinite().all()
 
 
 # -- scorers that nobody wrote ----------------------------------------------------------------------------------------
@@ -185,8 +187,8 @@ def random_scorers(draw: st.DrawFn) -> tuple[str, Weigh]:
     )
     end = draw(ENDS)
 
-    def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
-        z = logits * own["a"][..., None, None] + told["c"]
+    def weigh(logits: Tensor, visible: Tensor, learned: Mapping[str, Tensor], knobs: Mapping[str, Tensor]) -> Tensor:
+        z = logits * learned["a"][..., None, None] + knobs["c"]
         for kind, (_, function) in steps:
             if kind == "each":
                 z = function(z)
@@ -212,9 +214,9 @@ def check_random(scorer: tuple[str, Weigh]) -> None:
     assert library
     logits, gradient = numbers(len(VISIBLE), KEYS, torch.float64)
     wanted = exact(weigh, learned, knobs, logits, gradient, VISIBLE)
-    found = run(code, library, [0.7, 0.2], logits, gradient, VISIBLE)
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10 * max(1.0, float(other.abs().max())))
+    actual = run(code, library, [0.7, 0.2], logits, gradient, VISIBLE)
+    for tensor, other in zip(actual, wanted, strict=True):
+        torch.testing.assert_close(tensor, other, rtol=1e-9, atol=1e-10 * max(1.0, float(other.abs().max())))
 
 
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -257,16 +259,16 @@ def assert_activation_is_exact(
     hidden[2, ::3] = 0
     hidden = hidden.to(dtype)
     gradient = torch.randn(9, KEYS, dtype=torch.float64, generator=generator).to(dtype)
-    found = run_activation(code, library, [*map(float, learned.values()), *knobs.values()], hidden, gradient)
+    actual = run_activation(code, library, [*map(float, learned.values()), *knobs.values()], hidden, gradient)
     leaf = hidden.double().requires_grad_()
-    own = {name: value.detach().double().requires_grad_() for name, value in learned.items()}
-    told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
-    values = apply(leaf, own, told)
-    by = torch.autograd.grad(values, [leaf, *own.values()], gradient.double(), materialize_grads=True)
-    wanted = values.detach(), by[0], torch.cat([*(one.view(1) for one in by[1:]), torch.zeros(0).double()])
-    for one, other in zip(found, wanted, strict=True):
-        size = max([1.0, *other.abs().flatten().tolist()]) if one is found.by_learned else 1.0  # a sum of many
-        torch.testing.assert_close(one.double(), other, rtol=CLOSE[dtype], atol=CLOSE[dtype] * size)
+    parameters = {name: value.detach().double().requires_grad_() for name, value in learned.items()}
+    constants = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
+    values = apply(leaf, parameters, constants)
+    by = torch.autograd.grad(values, [leaf, *parameters.values()], gradient.double(), materialize_grads=True)
+    wanted = values.detach(), by[0], torch.cat([*(tensor.view(1) for tensor in by[1:]), torch.zeros(0).double()])
+    for tensor, other in zip(actual, wanted, strict=True):
+        size = max([1.0, *other.abs().flatten().tolist()]) if tensor is actual.by_learned else 1.0  # a sum of many
+        torch.testing.assert_close(tensor.double(), other, rtol=CLOSE[dtype], atol=CLOSE[dtype] * size)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -277,31 +279,31 @@ def test_generated_functions_are_the_activations(configuration: dict[str, Any], 
     code, library = activating.FUNCTIONS.load(activation, dtype)
     knobs = dict(plugins.knobs(activation))
 
-    def apply(values: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
-        return plugins.bind(activation, told).apply(values, own)
+    def apply(values: Tensor, learned: Mapping[str, Tensor], knob_values: Mapping[str, Tensor]) -> Tensor:
+        return plugins.bind(activation, knob_values).apply(values, learned)
 
     assert_activation_is_exact(apply, code, library, {}, knobs, dtype)
 
 
 OF_TORCH: dict[str, tuple[int, ApplyTo]] = {
-    "silu": (1, lambda x, own, told: functional.silu(x)),
-    "elu": (1, lambda x, own, told: functional.elu(x)),
-    "leaky_relu": (1, lambda x, own, told: functional.leaky_relu(x, 0.1)),
-    "softplus": (1, lambda x, own, told: functional.softplus(x)),
-    "mish": (1, lambda x, own, told: functional.mish(x)),
-    "hardswish": (1, lambda x, own, told: functional.hardswish(x)),
+    "silu": (1, lambda x, learned, knobs: functional.silu(x)),
+    "elu": (1, lambda x, learned, knobs: functional.elu(x)),
+    "leaky_relu": (1, lambda x, learned, knobs: functional.leaky_relu(x, 0.1)),
+    "softplus": (1, lambda x, learned, knobs: functional.softplus(x)),
+    "mish": (1, lambda x, learned, knobs: functional.mish(x)),
+    "hardswish": (1, lambda x, learned, knobs: functional.hardswish(x)),
     # Not hardsigmoid: torch's own slope of it has a sixth in float32, whatever the precision.
-    "selu": (1, lambda x, own, told: functional.selu(x)),
-    "softsign": (1, lambda x, own, told: functional.softsign(x)),
-    "asinh": (1, lambda x, own, told: x.asinh()),
-    "atan": (1, lambda x, own, told: x.atan()),
+    "selu": (1, lambda x, learned, knobs: functional.selu(x)),
+    "softsign": (1, lambda x, learned, knobs: functional.softsign(x)),
+    "asinh": (1, lambda x, learned, knobs: x.asinh()),
+    "atan": (1, lambda x, learned, knobs: x.atan()),
     # Of numbers up to 20: the sine of 10,000 is rounded away before it is taken.
-    "snake": (1, lambda x, own, told: x + (x.clamp(-20, 20) * told["w"]).sin().square() / told["w"]),
-    "glu": (2, lambda x, own, told: functional.glu(x)),
-    "bilinear": (2, lambda x, own, told: x[..., : x.shape[-1] // 2] * x[..., x.shape[-1] // 2 :].tanh()),
-    "both": (2, lambda x, own, told: torch.mul(*functional.gelu(x).chunk(2, dim=-1))),
-    "prelu": (1, lambda x, own, told: torch.where(x > 0, x, own["a"] * x)),
-    "swish": (1, lambda x, own, told: x * (own["a"] * x).sigmoid() * told["w"]),
+    "snake": (1, lambda x, learned, knobs: x + (x.clamp(-20, 20) * knobs["w"]).sin().square() / knobs["w"]),
+    "glu": (2, lambda x, learned, knobs: functional.glu(x)),
+    "bilinear": (2, lambda x, learned, knobs: x[..., : x.shape[-1] // 2] * x[..., x.shape[-1] // 2 :].tanh()),
+    "both": (2, lambda x, learned, knobs: torch.mul(*functional.gelu(x).chunk(2, dim=-1))),
+    "prelu": (1, lambda x, learned, knobs: torch.where(x > 0, x, learned["a"] * x)),
+    "swish": (1, lambda x, learned, knobs: x * (learned["a"] * x).sigmoid() * knobs["w"]),
 }
 
 
@@ -311,20 +313,20 @@ def test_an_activation_of_torchs_own_functions_is_generated(name: str) -> None:
     parts, apply = OF_TORCH[name]
     learned = {"a": torch.tensor(0.7, dtype=torch.float64)}
     for dtype in (torch.float32, torch.float64):
-        own = {name: value.to(dtype) for name, value in learned.items()}
-        code = write_activation(apply, parts, own, {"w": 1.3}, dtype)
+        parameters = {name: value.to(dtype) for name, value in learned.items()}
+        code = write_activation(apply, parts, parameters, {"w": 1.3}, dtype)
         library = native.load(Unit("activation_test", code.text))
         assert library
-        assert_activation_is_exact(apply, code, library, own, {"w": 1.3}, dtype)
+        assert_activation_is_exact(apply, code, library, parameters, {"w": 1.3}, dtype)
 
 
 @pytest.mark.parametrize(
     ("apply", "reason"),
     [
-        (lambda x, own, told: x.softmax(-1), "keys that are not visible"),
-        (lambda x, own, told: x.tanh().flip(-1), "flip is not known"),
-        (lambda x, own, told: x * own["table"], "table is more than a number"),
-        (lambda x, own, told: x.chunk(2, -1)[0], "some of the keys of a row|one number of each channel"),
+        (lambda x, learned, knobs: x.softmax(-1), "keys that are not visible"),
+        (lambda x, learned, knobs: x.tanh().flip(-1), "flip is not known"),
+        (lambda x, learned, knobs: x * learned["table"], "table is more than a number"),
+        (lambda x, learned, knobs: x.chunk(2, -1)[0], "some of the keys of a row|one number of each channel"),
     ],
 )
 def test_what_is_no_function_of_single_channels_says_why(apply: ApplyTo, reason: str) -> None:
@@ -338,11 +340,11 @@ def test_what_is_no_function_of_single_channels_says_why(apply: ApplyTo, reason:
 @pytest.mark.parametrize(
     ("weigh", "reason"),
     [
-        (lambda z, v, own, told: masked_softmax(z, v).cumsum(-1), "cumsum is not known"),
-        (lambda z, v, own, told: masked_softmax(z - z.mean(-2, keepdim=True), v), "it mixes rows"),
-        (lambda z, v, own, told: masked_softmax(z - z.mean(-1, keepdim=True), v), "keys that are not visible"),
-        (lambda z, v, own, told: z.softmax(-1), "keys that are not visible"),
-        (lambda z, v, own, told: z.tanh(), "its weights of invisible keys are not 0"),
+        (lambda z, v, learned, knobs: masked_softmax(z, v).cumsum(-1), "cumsum is not known"),
+        (lambda z, v, learned, knobs: masked_softmax(z - z.mean(-2, keepdim=True), v), "it mixes rows"),
+        (lambda z, v, learned, knobs: masked_softmax(z - z.mean(-1, keepdim=True), v), "keys that are not visible"),
+        (lambda z, v, learned, knobs: z.softmax(-1), "keys that are not visible"),
+        (lambda z, v, learned, knobs: z.tanh(), "its weights of invisible keys are not 0"),
     ],
 )
 def test_what_is_no_function_of_single_rows_says_why(weigh: Weigh, reason: str) -> None:
@@ -363,10 +365,10 @@ def test_an_activation_of_an_own_file_is_native_and_exact(
 ) -> None:
     with using(plugins_asked_for(write_parts(tmp_path))):
         model = {"name": name, "width": 8, "heads": 2, "depth": 2, "mlp_multiple": 2, "activation_per_layer": per_layer}
-        own = config(steps=9, every=9, dtype="float64")
-        own["task"], own["model"] = task, {**model, "activation": {"name": "curved", "bend": 0.4}}
-        assert describe_step(own, "cpu") == "native"
-        assert_torchs(recipe_of(task, own["model"]))
+        setup = config(steps=9, every=9, dtype="float64")
+        setup["task"], setup["model"] = task, {**model, "activation": {"name": "curved", "bend": 0.4}}
+        assert describe_step(setup, "cpu") == "native"
+        assert_torchs(recipe_of(task, setup["model"]))
 
 
 @pytest.mark.parametrize(
@@ -383,9 +385,9 @@ def test_an_activation_of_an_own_file_is_native_and_exact(
 )
 def test_a_scorer_of_an_own_file_is_native(tmp_path: Path, task: dict[str, Any], model: dict[str, Any]) -> None:
     with using(plugins_asked_for(write_parts(tmp_path))):
-        own = config(steps=9, every=9, dtype="float32")
-        own["task"], own["model"] = task, {**model, "scorer": {"name": "bent"}}
-        assert describe_step(own, "cpu") == "native"
+        setup = config(steps=9, every=9, dtype="float32")
+        setup["task"], setup["model"] = task, {**model, "scorer": {"name": "bent"}}
+        assert describe_step(setup, "cpu") == "native"
 
 
 def test_a_kernel_of_an_own_file_is_native_and_exact_in_every_model(tmp_path: Path) -> None:
@@ -401,10 +403,10 @@ def test_a_kernel_of_an_own_file_is_native_and_exact_in_every_model(tmp_path: Pa
                 {"name": "minimal", "width": 6, "key_width": 5, "value_width": 4, "embedding_dropout": 0.3},
             ),
         ):
-            one = config(steps=9, every=9, dtype="float64")
-            one["task"], one["model"], one["training"]["batch"] = task, {**model, "scorer": scorer}, 5
-            assert describe_step(one, "cpu") == "native"
-            assert_torchs(Recipe.of(one))
+            setup = config(steps=9, every=9, dtype="float64")
+            setup["task"], setup["model"], setup["training"]["batch"] = task, {**model, "scorer": scorer}, 5
+            assert describe_step(setup, "cpu") == "native"
+            assert_torchs(Recipe.of(setup))
 
 
 MIXED = {"name": "mixed", "first": {"name": "entmax_learned"}, "second": {"name": "sa_softmax"}}
@@ -413,9 +415,9 @@ MIXED = {"name": "mixed", "first": {"name": "entmax_learned"}, "second": {"name"
 @pytest.mark.parametrize("scorer", [MIXED, {"name": "cosformer"}, {"name": "spline_kernel"}], ids=str)
 @pytest.mark.parametrize("width", [2, 7, 33])
 def test_a_trial_has_the_same_bits_in_packs_of_any_width(width: int, scorer: dict[str, Any]) -> None:
-    own = config(steps=4, every=2, dtype="float32")
-    own["task"] = {"name": "add_mod", "modulus": 7}
-    own["model"] = {"name": "transformer", "width": 8, "heads": 2, "scorer": scorer}
-    own["training"]["batch"] = 9
-    in_pack, alone = lanes_alone_and_together([trial(number, own) for number in range(width)])
+    setup = config(steps=4, every=2, dtype="float32")
+    setup["task"] = {"name": "add_mod", "modulus": 7}
+    setup["model"] = {"name": "transformer", "width": 8, "heads": 2, "scorer": scorer}
+    setup["training"]["batch"] = 9
+    in_pack, alone = lanes_alone_and_together([trial(number, setup) for number in range(width)])
     assert in_pack == alone

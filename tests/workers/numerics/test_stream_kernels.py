@@ -53,8 +53,8 @@ def test_kernels_draw_what_torch_and_the_native_code_draw(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(randomness, "library", lambda _: None)
         patch.setattr(stream_kernels, "draws_on", lambda device: True)
-        found = drawn()
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+        actual = drawn()
+    assert all(torch.equal(tensor, other) for tensor, other in zip(actual, expected, strict=True))
 
 
 @pytest.mark.parametrize("name", ["stream_states", "stream_words", "stream_mask", "stream_permutations"])

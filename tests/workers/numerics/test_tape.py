@@ -38,7 +38,7 @@ def written_in_place(values: Tensor, other: Tensor) -> dict[str, Tensor]:
 
 
 def gradients(values: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    both = vmap(grad(lambda one, two: (one.sin() * two**2).cumsum(0)[-1], argnums=(0, 1)))
+    both = vmap(grad(lambda first, second: (first.sin() * second**2).cumsum(0)[-1], argnums=(0, 1)))
     return both(values[None].expand(2, -1).contiguous(), torch.stack([other, other * 2]))
 
 
@@ -48,8 +48,8 @@ def test_a_recording_gives_for_other_tensors_what_the_function_gives(function: o
     same = torch.randn(3, generator=numbers)
     traced = Traced(("tape", function), function)
     for values, other in [(same, same), (torch.randn(3, generator=numbers), torch.randn(3, generator=numbers))] * 2:
-        expected, found = function(values.clone(), other.clone()), traced(values, other)
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        expected, actual = function(values.clone(), other.clone()), traced(values, other)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
 @pytest.mark.long
@@ -66,19 +66,19 @@ def test_a_recording_that_is_dropped_leaves_nothing(monkeypatch: pytest.MonkeyPa
 
 Made = list[Tensor]
 ACTS: list[Callable[[Made, int, int], Tensor]] = [
-    lambda made, one, two: made[one] + made[two],
-    lambda made, one, two: made[one] * made[two],
-    lambda made, one, two: made[one] * CONSTANT,
-    lambda made, one, two: made[one] - 2.0,
-    lambda made, one, two: torch.zeros_like(made[one]),
-    lambda made, one, two: made[one].new_full((3,), 1.5),
-    lambda made, one, two: torch.arange(3.0),
-    lambda made, one, two: torch.tensor([4.0, 5.0, 6.0]),
-    lambda made, one, two: made[one].view(3),
-    lambda made, one, two: torch.stack([made[one], made[two]]).unbind()[1],
-    lambda made, one, two: made[one].clone(),
-    lambda made, one, two: made[max(one, 2)].add_(made[two]),  # not into what was given
-    lambda made, one, two: made[max(one, 2)].view(1, 3)[0].mul_(CONSTANT),
+    lambda made, first, second: made[first] + made[second],
+    lambda made, first, second: made[first] * made[second],
+    lambda made, first, second: made[first] * CONSTANT,
+    lambda made, first, second: made[first] - 2.0,
+    lambda made, first, second: torch.zeros_like(made[first]),
+    lambda made, first, second: made[first].new_full((3,), 1.5),
+    lambda made, first, second: torch.arange(3.0),
+    lambda made, first, second: torch.tensor([4.0, 5.0, 6.0]),
+    lambda made, first, second: made[first].view(3),
+    lambda made, first, second: torch.stack([made[first], made[second]]).unbind()[1],
+    lambda made, first, second: made[first].clone(),
+    lambda made, first, second: made[max(first, 2)].add_(made[second]),  # not into what was given
+    lambda made, first, second: made[max(first, 2)].view(1, 3)[0].mul_(CONSTANT),
 ]
 CALLS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 99), st.integers(0, 99)), max_size=12)
 
@@ -91,8 +91,8 @@ def test_what_is_left_out_of_a_recording_changes_no_number(
 ) -> None:
     """Nor does it matter what a caller writes into what it was given."""
 
-    def function(one: Tensor, two: Tensor) -> list[Tensor]:
-        made = [one, two, one * two]
+    def function(values: Tensor, factors: Tensor) -> list[Tensor]:
+        made = [values, factors, values * factors]
         for act, first, second in calls:
             made.append(act(made, first % len(made), second % len(made)))
         return [made[number % len(made)] for number in returned]
@@ -102,15 +102,18 @@ def test_what_is_left_out_of_a_recording_changes_no_number(
         results = function(leaf, other)
     replay = tape.replayer(tape.slots(results))
     for _ in range(2):
-        found, expected = replay(*(one.clone() for one in given)), function(*(one.clone() for one in given))
-        for one, right in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, right, rtol=0, atol=0)
-        for one in {id(one): one for one in found}.values():
-            one.add_(7.0)
+        actual, expected = (
+            replay(*(tensor.clone() for tensor in given)),
+            function(*(tensor.clone() for tensor in given)),
+        )
+        for tensor, right in zip(actual, expected, strict=True):
+            torch.testing.assert_close(tensor, right, rtol=0, atol=0)
+        for tensor in {id(tensor): tensor for tensor in actual}.values():
+            tensor.add_(7.0)
         for right in {id(right): right for right in expected}.values():
             right.add_(7.0)
-        for one, right in zip(found, expected, strict=True):  # two results share memory where they did before
-            torch.testing.assert_close(one, right, rtol=0, atol=0)
+        for tensor, right in zip(actual, expected, strict=True):  # two results share memory where they did before
+            torch.testing.assert_close(tensor, right, rtol=0, atol=0)
 
 
 HELD = torch.tensor([1.0, 2.0, 3.0])
@@ -137,9 +140,9 @@ def written_into_what_is_held(values: Tensor) -> list[Tensor]:
 
 def partly_empty(values: Tensor) -> list[Tensor]:
     """Return an operation on constants one of whose results is none."""
-    one = torch.ones(1)
+    ones = torch.ones(1)
     norm = torch.ops.aten.native_layer_norm_backward
-    return [values + norm(HELD, HELD, [3], one, one, None, None, [True, False, False])[0]]
+    return [values + norm(HELD, HELD, [3], ones, ones, None, None, [True, False, False])[0]]
 
 
 @pytest.mark.parametrize(
@@ -147,15 +150,15 @@ def partly_empty(values: Tensor) -> list[Tensor]:
 )
 def test_what_shares_memory_unsaid_is_neither_shared_nor_kept(function: Callable[[Tensor], list[Tensor]]) -> None:
     values = torch.tensor([1.0, -2.0, 4.0])
-    expected = [one.clone() for one in function(values)]
+    expected = [tensor.clone() for tensor in function(values)]
     with Tape([leaf := values.clone()]) as tape:
         results = function(leaf)
     replay = tape.replayer(tape.slots(results))
     for _ in range(2):
-        found = replay(values.clone())
-        for one, right in zip(found, expected, strict=True):
-            torch.testing.assert_close(one, right, rtol=0, atol=0)
-            one.add_(7.0)
+        actual = replay(values.clone())
+        for tensor, right in zip(actual, expected, strict=True):
+            torch.testing.assert_close(tensor, right, rtol=0, atol=0)
+            tensor.add_(7.0)
 
 
 CUTS: list[tuple[str, Callable[[Tensor], Tensor], bool]] = [
@@ -169,7 +172,7 @@ CUTS: list[tuple[str, Callable[[Tensor], Tensor], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("cut", "is_joined"), [one[1:] for one in CUTS], ids=[one[0] for one in CUTS])
+@pytest.mark.parametrize(("cut", "is_joined"), [case[1:] for case in CUTS], ids=[case[0] for case in CUTS])
 def test_gradients_of_parts_that_make_a_tensor_whole_are_joined(
     cut: Callable[[Tensor], Tensor], is_joined: bool
 ) -> None:
@@ -182,7 +185,7 @@ def test_gradients_of_parts_that_make_a_tensor_whole_are_joined(
             return func(*args, **(kwargs or {}))
 
     def function(x: Tensor) -> Tensor:
-        return grad(lambda own: cut(own).sum())(x)
+        return grad(lambda tensor: cut(tensor).sum())(x)
 
     numbers = torch.Generator().manual_seed(0)
     leaf, other = (torch.randn(2, 3, 4, generator=numbers, dtype=torch.float64) for _ in range(2))
@@ -190,8 +193,8 @@ def test_gradients_of_parts_that_make_a_tensor_whole_are_joined(
         results = [function(leaf)]
     replay = tape.replayer(tape.slots(results))
     with Listed():
-        [found] = replay(other)
-    torch.testing.assert_close(found, function(other), rtol=0, atol=0)
+        [gradient] = replay(other)
+    torch.testing.assert_close(gradient, function(other), rtol=0, atol=0)
     assert bool({"stack", "cat"} & {*names}) == is_joined, names
 
 
@@ -206,8 +209,8 @@ def test_constants_repetitions_and_what_nobody_needs_are_left_out() -> None:
     def function(values: Tensor) -> Tensor:
         mask = torch.ones(3, 3, dtype=torch.bool).tril().logical_not()
         _ = values.exp().sum()
-        one, other = values.sin(), values.sin()
-        return (one + other).expand(3, 3).masked_fill(mask, 0.0)
+        sine, other = values.sin(), values.sin()
+        return (sine + other).expand(3, 3).masked_fill(mask, 0.0)
 
     leaf = torch.arange(3.0)
     with Tape([leaf]) as tape:

@@ -123,7 +123,7 @@ class Absent(FakeController):
             assert self.back.wait(240)
         if self.calls == 3:
             self.journal = list(reports)
-        assert {one.number for one in offer.holds} <= self.running
+        assert {start.number for start in offer.holds} <= self.running
         return super().exchange(reports, offer)
 
 
@@ -196,10 +196,10 @@ class Sequel:
         return not self.lost
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_worker_whose_lease_ran_out_drops_everything_and_says_so(told: bool, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("by_answer", [True, False])
+def test_a_worker_whose_lease_ran_out_drops_everything_and_says_so(by_answer: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(workers.pool.heartbeat, "BEAT_SECONDS", 0.01)
-    sequel = Sequel(FakeController([trial(0, config(steps=10_000_000, every=5))]), told)
+    sequel = Sequel(FakeController([trial(0, config(steps=10_000_000, every=5))]), by_answer)
     worker = Worker(name="w", exchange=sequel.exchange, renew=sequel.renew, width=2, wait_for_work=pytest.fail)
     assert not worker.run()
     assert worker.lanes is None
@@ -211,7 +211,7 @@ def test_a_worker_goes_on_with_what_it_still_holds(monkeypatch: pytest.MonkeyPat
     controller = FakeController([trial(n, config(steps=40, every=5)) for n in range(3)])
     controller.stop_at[1] = 20
     alone = FakeController([trial(n, config(steps=40, every=5)) for n in range(3)])
-    for one in (controller, alone):
-        assert Worker(name="w", exchange=one.exchange, width=3, wait_for_work=pytest.fail).run()
+    for source in (controller, alone):
+        assert Worker(name="w", exchange=source.exchange, width=3, wait_for_work=pytest.fail).run()
     expected = {(r.number, r.step): r for r in alone.reports if r.number != 1 or r.step <= 20}
     assert {(r.number, r.step): r for r in controller.reports} == expected

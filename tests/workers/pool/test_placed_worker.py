@@ -159,8 +159,8 @@ print(log_file())
     with open(tmp_path / "err", "w") as err:
         command = [sys.executable, "-c", program]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        found = subprocess.run(command, cwd=ROOT, stderr=err, stdout=subprocess.PIPE, text=True, env=environment)
-    assert found.stdout.strip() == str(tmp_path / "err")
+        completed = subprocess.run(command, cwd=ROOT, stderr=err, stdout=subprocess.PIPE, text=True, env=environment)
+    assert completed.stdout.strip() == str(tmp_path / "err")
     [line] = (tmp_path / "err").read_text().splitlines()
     assert line.endswith(" INFO placed")
     piped = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)

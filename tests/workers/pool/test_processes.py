@@ -151,17 +151,17 @@ def test_instances_of_a_gpu_are_told_and_each_is_its_processs_only_one(tmp_path:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = locations_of("cuda")
-    assert [location.name for location in found] == [
+    instances = locations_of("cuda")
+    assert [location.name for location in instances] == [
         "MIG 3g.40gb of NVIDIA H100 80GB HBM3",
         "MIG 1g.10gb of NVIDIA H100 80GB HBM3",
         "MIG 1g.10gb of NVIDIA A100-SXM4-80GB",
     ]
-    assert {location.device for location in found} == {"cuda"}
-    assert found[2].environment == {"CUDA_VISIBLE_DEVICES": "MIG-bbbbbbbb-0000-0000-0000-000000000001"}
-    assert describe(found, 3).endswith("; 3 workers, a process each")
-    own = "MIG-aaaaaaaa-0000-0000-0000-000000000002"
-    assert [uuid for _, uuid in find_instances({"CUDA_VISIBLE_DEVICES": own})] == [own]
+    assert {location.device for location in instances} == {"cuda"}
+    assert instances[2].environment == {"CUDA_VISIBLE_DEVICES": "MIG-bbbbbbbb-0000-0000-0000-000000000001"}
+    assert describe(instances, 3).endswith("; 3 workers, a process each")
+    instance = "MIG-aaaaaaaa-0000-0000-0000-000000000002"
+    assert [uuid for _, uuid in find_instances({"CUDA_VISIBLE_DEVICES": instance})] == [instance]
     assert find_instances({"CUDA_VISIBLE_DEVICES": "0"}) == []
 
 

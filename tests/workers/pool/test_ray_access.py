@@ -43,9 +43,9 @@ def refusal(address: str | None, **environment: str) -> str:
 
 @pytest.mark.parametrize("address", [REMOTE, "head:6379", "ray://head:10001", "auto", "[2001:db8::1]:6379"])
 def test_a_cluster_without_a_token_is_refused(address: str):
-    told = refusal(address)
-    assert told.startswith(f"--ray-address: {address!r} needs a token, and there is none at ")
-    assert told.endswith("RAY_AUTH_TOKEN")
+    message = refusal(address)
+    assert message.startswith(f"--ray-address: {address!r} needs a token, and there is none at ")
+    assert message.endswith("RAY_AUTH_TOKEN")
     assert "unset it and give the cluster a token" in refusal(address, RAY_AUTH_MODE="disabled")
 
 
@@ -101,7 +101,7 @@ def test_an_environment_for_the_nodes_is_read_from_yaml_or_json(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("working_dir: /", "must say some of pip, uv, conda, env_vars, and nothing else"),
         ("- pip", "must say some of"),
@@ -113,10 +113,10 @@ def test_an_environment_for_the_nodes_is_read_from_yaml_or_json(tmp_path: Path):
         ("!!python/object/apply:os.getcwd []", "is not YAML"),
     ],
 )
-def test_an_environment_that_is_none_is_refused_in_one_line(tmp_path: Path, text: str, told: str):
+def test_an_environment_that_is_none_is_refused_in_one_line(tmp_path: Path, text: str, message: str):
     file = tmp_path / "env.yaml"
     file.write_text(text)
-    with pytest.raises(StudyError, match=told) as caught:
+    with pytest.raises(StudyError, match=message) as caught:
         read_environment(str(file))
     assert "\n" not in str(caught.value)
 

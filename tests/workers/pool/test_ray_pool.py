@@ -103,10 +103,15 @@ def test_a_study_on_ray_listens_on_this_machine_alone_and_survives_a_killed_work
     with running(tmp_path, *RAY, "--workers", "2") as process:
         wait_until(lambda: finished(url) > 3)
         ours = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        listening = [one for child in ours for one in child.net_connections("inet") if one.status == "LISTEN"]
+        listening = [
+            connection
+            for child in ours
+            for connection in child.net_connections("inet")
+            if connection.status == "LISTEN"
+        ]
         assert len(listening) > 3
-        addresses = {ipaddress.ip_address(one.laddr.ip) for one in listening}
-        assert all((getattr(one, "ipv4_mapped", None) or one).is_loopback for one in addresses), addresses
+        addresses = {ipaddress.ip_address(connection.laddr.ip) for connection in listening}
+        assert all((getattr(address, "ipv4_mapped", None) or address).is_loopback for address in addresses), addresses
         workers = descendants(process.pid, "ray::PackTrial")
         os.kill(workers[0], signal.SIGKILL)
         lines = ended(process, 0)
@@ -139,7 +144,7 @@ def test_a_killed_launch_on_ray_ends_its_workers_and_the_study_resumes(tmp_path:
         below = psutil.Process(process.pid).children(recursive=True)
         process.kill()
         # Agents of a node, which hold no device, look for it less often.
-        assert not psutil.wait_procs([one for one in below if not one.name().endswith("Agent")], timeout=60)[1]
+        assert not psutil.wait_procs([child for child in below if not child.name().endswith("Agent")], timeout=60)[1]
     search(tmp_path, "resume", "tiny")
     check_complete(url)
 

@@ -159,9 +159,9 @@ def test_a_service_goes_on_with_nodes_that_join(nodes: Nodes, tmp_path: Path, la
         wait_until(lambda: {entry.state for entry in queue(url).values()} == {"done"})
         process.terminate()
         lines = ended(process, 130)
-    told = [line for line in lines if line.startswith("the cluster has ")]
-    assert told[0] == "the cluster has 0 workers now, 0 lanes"
-    assert told[-1] == "the cluster has 2 workers now, 16 lanes"
+    notices = [line for line in lines if line.startswith("the cluster has ")]
+    assert notices[0] == "the cluster has 0 workers now, 0 lanes"
+    assert notices[-1] == "the cluster has 2 workers now, 16 lanes"
     check_done(url, launched)
 
 
@@ -203,10 +203,10 @@ for slot in slots.update():
     actors = [ray.remote(**slots.options(slot))(Asked).remote() for _ in range(4)]
     print(*{{" ".join(ray.get(one.where.remote())) for one in actors}}, sep=";")
 """
-    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, env=os.environ)
-    gpus = Counter(found.stdout.splitlines())
-    assert sum(gpus.values()) == slots, found.stderr
-    assert not any(";" in one for one in gpus), "a slot has one GPU"
+    child = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, env=os.environ)
+    gpus = Counter(child.stdout.splitlines())
+    assert sum(gpus.values()) == slots, child.stderr
+    assert not any(";" in gpu for gpu in gpus), "a slot has one GPU"
     assert set(gpus.values()) == {max(1, slots // 3)}
 
 

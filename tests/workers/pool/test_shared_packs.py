@@ -28,13 +28,13 @@ Reports = dict[tuple[int, int], Report]
 
 def expected(trials: Sequence[Trial]) -> Reports:
     """Return what each trial reports alone."""
-    return {key: report for one in trials for key, report in alone(one).items()}
+    return {key: report for candidate in trials for key, report in alone(candidate).items()}
 
 
 def two_studies(count: int, steps: int = 30) -> tuple[list[Trial], list[Trial]]:
     """Trials of the same numbers and structure, other seeds and knobs."""
     first, second = random_trials(count, seed=1, steps=steps), random_trials(count, seed=2, steps=steps)
-    return first, [replace(one, seed=one.seed + 5) for one in second]
+    return first, [replace(candidate, seed=candidate.seed + 5) for candidate in second]
 
 
 # -- the engine --------------------------------------------------------------------------------------------------------
@@ -45,33 +45,33 @@ def test_a_pack_keeps_trials_of_equal_numbers_apart(tmp_path: Path):
     pack = Pack(mine[0], width=6)
     pack.fill(mine[:2], 1)
     pack.fill(yours, 2)
-    found: dict[int, Reports] = {1: {}, 2: {}}
+    reports: dict[int, Reports] = {1: {}, 2: {}}
 
     def train(steps: int) -> None:
         for study, report in pack.train_studies(steps):
-            found[study][report.number, report.step] = report
+            reports[study][report.number, report.step] = report
 
     train(7)
     snapshot = pack.snapshot(2)
     assert snapshot
-    assert [one.number for one in snapshot.trials] == [0, 1, 2]
+    assert [saved.number for saved in snapshot.trials] == [0, 1, 2]
     checkpoints = Archive(str(tmp_path), "yours").write("w", snapshot)
     pack.release([0, 1], 1)
     assert not pack.trials_of(1)
     pack.release([0], 2)
-    assert [one.number for one in pack.trials_of(2)] == [1, 2]
+    assert [lane.number for lane in pack.trials_of(2)] == [1, 2]
     pack.fill(mine, 1)
     pack.fill([replace(yours[0], checkpoints=checkpoints[:1])], 2, Archive(str(tmp_path), "yours"))
-    assert [one.step for one in pack.trials_of(2)] == [7, 7, 7]
+    assert [lane.step for lane in pack.trials_of(2)] == [7, 7, 7]
     train(1)
     other = pack.split_off(2)
-    assert {one.number for one in other.trials_of(2)} == {0, 1, 2}
+    assert {lane.number for lane in other.trials_of(2)} == {0, 1, 2}
     assert not pack.trials_of(2)
-    for one in (pack, other):
-        while one.width - one.free:
-            for study, report in one.train_studies(1000):
-                found[study][report.number, report.step] = report
-    assert found == {1: expected(mine), 2: expected(yours)}
+    for part in (pack, other):
+        while part.width - part.free:
+            for study, report in part.train_studies(1000):
+                reports[study][report.number, report.step] = report
+    assert reports == {1: expected(mine), 2: expected(yours)}
 
 
 def test_the_room_of_a_pack_is_that_of_its_studies_together():
@@ -123,7 +123,7 @@ class Study:
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         self.offers.append(offer)
-        held = {one.number for one in offer.holds}
+        held = {start.number for start in offer.holds}
         ended = {report.number for report in reports if report.state != "running"}
         assert not held & ended
         assert held | ended == self.controller.running or self.loses_lanes, "a trial was lost"
@@ -257,7 +257,7 @@ def test_a_study_that_is_dismissed_leaves_the_others(monkeypatch: pytest.MonkeyP
 
     def dismiss(reports: Sequence[Report], offer: Offer) -> Directives:
         if reports:
-            return Directives(stop=tuple(one.number for one in offer.holds), done=True)
+            return Directives(stop=tuple(start.number for start in offer.holds), done=True)
         return exchange(reports, offer)
 
     monkeypatch.setattr(studies[0].controller, "exchange", dismiss)
@@ -368,8 +368,8 @@ def test_checkpoints_hold_the_trials_of_their_study_at_the_step_of_its_reports(
             offers: list[Offer] = study.offers,
         ) -> Directives:
             reached |= {report.number: report.step for report in reports}
-            for one in offer.saved:
-                assert reached.get(one.number, 0) == one.step // 10 * 10, "the last report before the checkpoint"
+            for state in offer.saved:
+                assert reached.get(state.number, 0) == state.step // 10 * 10, "the last report before the checkpoint"
             return replace(exchange(reports, offer), save=len(offers) % 3 == 0)
 
         monkeypatch.setattr(study.controller, "exchange", save)
@@ -377,15 +377,15 @@ def test_checkpoints_hold_the_trials_of_their_study_at_the_step_of_its_reports(
     assert frozenset({1, 2}) in bench.companies
     for study, trials, archive in zip(studies, (mine, yours), archives, strict=True):
         assert study.reports == expected(trials)
-        saved = [one for offer in study.offers for one in offer.saved]
+        saved = [checkpoint for offer in study.offers for checkpoint in offer.saved]
         assert saved
-        for one in saved[-3:]:
+        for checkpoint in saved[-3:]:
             pack = Pack(trials[0], width=2, archive=archive)
-            pack.fill([replace(trials[one.number], checkpoints=(one,))])
+            pack.fill([replace(trials[checkpoint.number], checkpoints=(checkpoint,))])
             [lane] = pack.trials_of(0)
-            assert lane.step == one.step
+            assert lane.step == checkpoint.step
             [*_, last] = iter(lambda pack=pack: pack.train(1000) if pack.running else None, None)
-            assert last == [study.reports[one.number, 60]]
+            assert last == [study.reports[checkpoint.number, 60]]
 
 
 @pytest.mark.long

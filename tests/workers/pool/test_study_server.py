@@ -126,7 +126,7 @@ def test_each_slot_has_a_worker_and_slots_that_come_have_one_too():
             say(worker, "end", None)
     assert sorted(cluster.employed) == [0, 2, 5]
     assert server.failure is None
-    assert {told.split()[0] for told in controller.told} == {"exchange"}
+    assert {message.split()[0] for message in controller.told} == {"exchange"}
     assert [worker for worker, _ in cluster.answers] == [0, 0, 1, 1, 2, 2, 0, 1, 2]
 
 
@@ -142,7 +142,7 @@ def test_a_worker_that_crashes_is_followed_and_one_that_left_with_its_node_is_no
         wait_until(lambda: len(cluster.employed) == 9 or server.failure is not None)
         server.is_stopping = True
     assert server.failure is None
-    lost = [told for told in controller.told if not told.startswith("exchange")]
+    lost = [message for message in controller.told if not message.startswith("exchange")]
     assert lost == [f"{'departure' if worker == 3 else 'crash'} w{worker}" for worker in range(8)]
     assert cluster.dismissed == [8], "one that was never heard of is not waited for"
 
