@@ -56,16 +56,16 @@ def test_a_trial_in_a_pack_has_the_bits_of_the_trial_alone(training: dict[str, A
     pack = Pack(trials[0], width=4)
     pack.fill(trials)
     reports = pack.train(4)
-    for one in trials:
-        [alone] = retrain(one, steps=4, device="cpu", watch=lambda _: None)
-        [packed] = [report for report in reports if report.number == one.number]
+    for candidate in trials:
+        [alone] = retrain(candidate, steps=4, device="cpu", watch=lambda _: None)
+        [packed] = [report for report in reports if report.number == candidate.number]
         if "autocast" not in training:
             assert packed.metrics == alone.metrics
             continue
         # torch's products of bfloat16 on a CPU may round by the number of lanes.
-        for own, other in zip(packed.metrics, alone.metrics, strict=True):
-            assert own[:3] == other[:3]
-            assert own.value == pytest.approx(other.value, rel=1e-4)
+        for metric, other in zip(packed.metrics, alone.metrics, strict=True):
+            assert metric[:3] == other[:3]
+            assert metric.value == pytest.approx(other.value, rel=1e-4)
 
 
 def test_bfloat16_changes_products_alone() -> None:

@@ -62,34 +62,34 @@ def folder(tmp_path: Path, archive: Archive) -> Path:
 def trained(pack: Pack, trials: dict[int, Trial], most: int, reports: Reports, weights: Weights) -> None:
     """Train once; what is reported again has to be as before, and the weights of a trial that ends are kept."""
     places = pack.running
-    for told in pack.train(most):
-        assert told.fence == trials[told.number].fence
-        report = replace(told, fence=0)
+    for original in pack.train(most):
+        assert original.fence == trials[original.number].fence
+        report = replace(original, fence=0)
         assert reports.setdefault((report.number, report.step), report) == report
         if report.state != "running":
             weights[report.number] = pack.parameters_by_variant(places[report.number], trials[report.number])
 
 
-def uninterrupted(one: Trial) -> tuple[Reports, Weights]:
-    pack, reports, weights = Pack(one, width=1), Reports(), Weights()
-    pack.fill([one])
+def uninterrupted(candidate: Trial) -> tuple[Reports, Weights]:
+    pack, reports, weights = Pack(candidate, width=1), Reports(), Weights()
+    pack.fill([candidate])
     while pack.running:
-        trained(pack, {one.number: one}, 1000, reports, weights)
+        trained(pack, {candidate.number: candidate}, 1000, reports, weights)
     return reports, weights
 
 
-def on_from(one: Trial, saved: dict[int, Checkpoint]) -> Trial:
+def on_from(candidate: Trial, saved: dict[int, Checkpoint]) -> Trial:
     """Return the trial as it is started again."""
-    checkpoints = (saved[one.number],) if one.number in saved else ()
-    return replace(one, fence=one.fence + 1, checkpoints=checkpoints)
+    checkpoints = (saved[candidate.number],) if candidate.number in saved else ()
+    return replace(candidate, fence=candidate.fence + 1, checkpoints=checkpoints)
 
 
 def assert_resumed_is_uninterrupted(trials: list[Trial], archive: Archive, seed: int, lives: int = 3) -> None:
     """Packs of random widths and orders that are thrown away after a checkpoint and some steps more."""
     numbers, reports, weights = random.Random(seed), Reports(), Weights()
-    left, saved, restored = {one.number: one for one in trials}, dict[int, Checkpoint](), 0
+    left, saved, restored = {candidate.number: candidate for candidate in trials}, dict[int, Checkpoint](), 0
     for life in range(lives + 1):
-        left = {number: on_from(one, saved) for number, one in left.items() if number not in weights}
+        left = {number: on_from(candidate, saved) for number, candidate in left.items() if number not in weights}
         order = numbers.sample([*left.values()], len(left))
         if not order:
             break
@@ -105,14 +105,14 @@ def assert_resumed_is_uninterrupted(trials: list[Trial], archive: Archive, seed:
         for _ in range(numbers.randint(1, 3)):
             trained(pack, left, numbers.randint(1, 4), reports, weights)
         if snapshot := pack.snapshot():
-            saved |= {one.number: one for one in archive.write(f"worker-{life}", snapshot)}
+            saved |= {checkpoint.number: checkpoint for checkpoint in archive.write(f"worker-{life}", snapshot)}
         trained(pack, left, numbers.randint(1, 4), reports, weights)
     assert restored >= lives
-    for one in trials:
-        expected, parameters = uninterrupted(one)
-        assert {key: report for key, report in reports.items() if key[0] == one.number} == expected
-        for variant, named in parameters[one.number].items():
-            assert all(torch.equal(weights[one.number][variant][name], value) for name, value in named.items())
+    for candidate in trials:
+        expected, parameters = uninterrupted(candidate)
+        assert {key: report for key, report in reports.items() if key[0] == candidate.number} == expected
+        for variant, named in parameters[candidate.number].items():
+            assert all(torch.equal(weights[candidate.number][variant][name], value) for name, value in named.items())
 
 
 def minimal_trials() -> list[Trial]:
@@ -144,13 +144,13 @@ def transformer_trials(optimizer: str) -> list[Trial]:
 
 def padded_trials() -> list[Trial]:
     """Tokens, length, width, key width and value width of each."""
-    shapes, found = [(9, 4, 12, 5, 9), (17, 8, 16, 16, 24), (32, 3, 10, 32, 9)], list[Trial]()
+    shapes, trials = [(9, 4, 12, 5, 9), (17, 8, 16, 16, 24), (32, 3, 10, 32, 9)], list[Trial]()
     for number, shape in enumerate(shapes):
         made = padded_settings(shape, pad=True, dtype="float32", **knobs_of(number, (0.3, 0.2)))
         made["training"]["steps"] = 15 + number
-        found.append(trial(number, made))
-    assert len({one.structure for one in found}) == 1
-    return found
+        trials.append(trial(number, made))
+    assert len({candidate.structure for candidate in trials}) == 1
+    return trials
 
 
 def learning_trials() -> list[Trial]:
@@ -160,9 +160,9 @@ def learning_trials() -> list[Trial]:
 
 def kin_trials() -> list[Trial]:
     tasks = ({"name": name, "digits": 2} for name in ("add", "add_reversed", "add"))
-    found = [trial(number, {**settings(steps=16), "task": task}) for number, task in enumerate(tasks)]
-    assert len({one.structure for one in found}) == 1
-    return found
+    trials = [trial(number, {**settings(steps=16), "task": task}) for number, task in enumerate(tasks)]
+    assert len({candidate.structure for candidate in trials}) == 1
+    return trials
 
 
 RECORDED_LONG = ("kin", "architecture", "transformer, muon")
@@ -185,20 +185,20 @@ def test_trials_that_go_on_in_other_packs_end_as_if_they_had_never_stopped(famil
 
 
 def test_a_trial_killed_at_twenty_random_steps_ends_as_if_it_had_never_been(archive: Archive) -> None:
-    one = trial(5, config(steps=60, every=9, **random_knobs(random.Random(4))))
+    candidate = trial(5, config(steps=60, every=9, **random_knobs(random.Random(4))))
     kills = sorted(random.Random(3).sample(range(1, 60), 20))
     reports, weights, saved = Reports(), Weights(), dict[int, Checkpoint]()
     for kill in (*kills, 60):
-        one = on_from(one, saved)
-        pack = Pack(one, width=2, archive=archive)
-        pack.fill([one])
+        candidate = on_from(candidate, saved)
+        pack = Pack(candidate, width=2, archive=archive)
+        pack.fill([candidate])
         while pack.running and (lane := pack.lanes[0]) and lane.step < kill:
-            trained(pack, {5: one}, kill - lane.step, reports, weights)
+            trained(pack, {5: candidate}, kill - lane.step, reports, weights)
         if snapshot := pack.snapshot():
             saved = {5: archive.write("worker", snapshot)[0]}
             assert saved[5].step == kill
         assert pack.take_counts()[0] == kill - max([0, *(other for other in kills if other < kill)])
-    expected, parameters = uninterrupted(one)
+    expected, parameters = uninterrupted(candidate)
     assert reports == expected
     assert all(torch.equal(weights[5]["bema"][name], value) for name, value in parameters[5]["bema"].items())
 
@@ -220,7 +220,7 @@ def test_a_copy_goes_on_without_its_ancestors(archive: Archive) -> None:
     snapshot = pack.snapshot()
     assert snapshot
     assert [lane[0] for lane in snapshot.trials] == [0, 1, 8]
-    saved = {one.number: one for one in archive.write("worker", snapshot)}
+    saved = {checkpoint.number: checkpoint for checkpoint in archive.write("worker", snapshot)}
     again = on_from(child, saved)
     pack = Pack(again, width=4, archive=archive)
     pack.fill([trials[1], again])
@@ -243,7 +243,7 @@ def test_a_lane_is_saved_once_it_trains_its_own_trial_and_has_gone_further(archi
     snapshot = pack.snapshot()
     assert snapshot
     assert snapshot.trials == [SavedTrial(8, 0, 10, 10)]
-    again = on_from(child, {one.number: one for one in archive.write("worker", snapshot)})
+    again = on_from(child, {checkpoint.number: checkpoint for checkpoint in archive.write("worker", snapshot)})
     pack = Pack(again, width=2, archive=archive)
     pack.fill([again])
     assert pack.snapshot() is None, "where it went on from"
@@ -258,15 +258,15 @@ def test_states_that_are_moved_in_place_beside_free_lanes_are_saved_and_resumed_
 ) -> None:
     """As those of large models are, in memory that holds no numbers where a lane is free."""
     trials = transformer_trials(optimizer)
-    expected = [uninterrupted(one) for one in trials]
+    expected = [uninterrupted(candidate) for candidate in trials]
     monkeypatch.setattr("workers.training.native_update.LEAST", 1)
     monkeypatch.setattr(Blocks, "empty_like", lambda _, tensor: torch.full_like(tensor, torch.nan))
     assert_resumed_is_uninterrupted(trials, archive, seed=2)
-    for one, (reports, parameters) in zip(trials, expected, strict=True):
-        found, moved = uninterrupted(one)
-        assert found == reports
-        for variant, named in parameters[one.number].items():
-            assert all(torch.equal(moved[one.number][variant][name], value) for name, value in named.items())
+    for candidate, (reports, parameters) in zip(trials, expected, strict=True):
+        actual, moved = uninterrupted(candidate)
+        assert actual == reports
+        for variant, named in parameters[candidate.number].items():
+            assert all(torch.equal(moved[candidate.number][variant][name], value) for name, value in named.items())
 
 
 def test_a_checkpoint_has_every_tensor_of_a_state_and_no_lane_of_nobody(archive: Archive) -> None:
@@ -285,9 +285,9 @@ def test_a_trial_saved_between_a_validations_step_and_its_validation_is_validate
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when memory ran out while it was validated."""
-    one = minimal_trials()[0]
-    pack = Pack(one, width=2)
-    pack.fill([one])
+    candidate = minimal_trials()[0]
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
 
     def short(*_: object) -> None:
         raise MemoryError
@@ -299,11 +299,11 @@ def test_a_trial_saved_between_a_validations_step_and_its_validation_is_validate
     snapshot = pack.snapshot()
     assert snapshot
     assert snapshot.trials == [SavedTrial(0, 0, 6, 0)]
-    again = on_from(one, {0: archive.write("worker", snapshot)[0]})
+    again = on_from(candidate, {0: archive.write("worker", snapshot)[0]})
     pack = Pack(again, width=2, archive=archive)
     pack.fill([again])
-    found = reports_of(pack)
-    assert {key: replace(report, fence=0) for key, report in found.items()} == uninterrupted(one)[0]
+    reports = reports_of(pack)
+    assert {key: replace(report, fence=0) for key, report in reports.items()} == uninterrupted(candidate)[0]
 
 
 def test_every_report_carries_the_fence_of_its_start() -> None:
@@ -312,9 +312,9 @@ def test_every_report_carries_the_fence_of_its_start() -> None:
     trials.append(replace(trial(2, wild), fence=12))
     pack = Pack(trials[0], width=3)
     pack.fill(trials)
-    found = reports_of(pack).values()
-    assert {(one.number, one.fence) for one in found} == {(0, 10), (1, 11), (2, 12)}
-    assert {one.state for one in found} == {"running", "finished", "diverged"}
+    reports = reports_of(pack).values()
+    assert {(report.number, report.fence) for report in reports} == {(0, 10), (1, 11), (2, 12)}
+    assert {report.state for report in reports} == {"running", "finished", "diverged"}
 
 
 def test_a_file_is_read_once_for_all_of_its_trials(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ def test_a_file_is_read_once_for_all_of_its_trials(archive: Archive, monkeypatch
     pack.train(3)
     snapshot = pack.snapshot()
     assert snapshot
-    saved = {one.number: one for one in archive.write("worker", snapshot)}
+    saved = {checkpoint.number: checkpoint for checkpoint in archive.write("worker", snapshot)}
     read, paths = Archive.read, list[str]()
 
     def counted(self: Archive, path: str, sha256: str) -> Snapshot | None:
@@ -333,7 +333,7 @@ def test_a_file_is_read_once_for_all_of_its_trials(archive: Archive, monkeypatch
 
     monkeypatch.setattr(Archive, "read", counted)
     again = Pack(trials[0], width=4, archive=archive)
-    again.fill([on_from(one, saved) for one in trials])
+    again.fill([on_from(candidate, saved) for candidate in trials])
     assert len(paths) == 1
     assert [lane.step for lane in again.lanes if lane] == [3] * 4
 
@@ -346,19 +346,19 @@ def two_checkpoints(archive: Archive) -> tuple[Trial, list[Checkpoint]]:
     trials = minimal_trials()[:2]
     pack = Pack(trials[0], width=2)
     pack.fill(trials)
-    found: list[Checkpoint] = []
+    checkpoints: list[Checkpoint] = []
     for steps in (3, 2):
         pack.train(steps)
         snapshot = pack.snapshot()
         assert snapshot
-        found.insert(0, archive.write("worker", snapshot)[1])
-    return trials[1], found
+        checkpoints.insert(0, archive.write("worker", snapshot)[1])
+    return trials[1], checkpoints
 
 
-def started_at(one: Trial, archive: Archive | None, *checkpoints: Checkpoint) -> int:
+def started_at(candidate: Trial, archive: Archive | None, *checkpoints: Checkpoint) -> int:
     """Return the step from which the trial goes on."""
-    pack = Pack(one, width=2, archive=archive)
-    pack.fill([replace(one, checkpoints=checkpoints)])
+    pack = Pack(candidate, width=2, archive=archive)
+    pack.fill([replace(candidate, checkpoints=checkpoints)])
     assert pack.lanes[0]
     return pack.lanes[0].step
 
@@ -370,33 +370,33 @@ def damaged(data: bytes) -> list[bytes]:
     header = 8 + int.from_bytes(data[:8], "little")
     places = [*numbers.sample(range(8), 2), *numbers.sample(range(8, header), 8)]
     flipped: list[bytes] = []
-    for place in (*places, *numbers.sample(range(header, len(data)), 10)):
+    for position in (*places, *numbers.sample(range(header, len(data)), 10)):
         changed = bytearray(data)
-        changed[place] ^= 1 << numbers.randrange(8)
+        changed[position] ^= 1 << numbers.randrange(8)
         flipped.append(bytes(changed))
     return cut + flipped
 
 
 def test_a_file_cut_short_or_changed_by_a_bit_is_none_and_the_older_one_serves(archive: Archive) -> None:
-    one, (newer, older) = two_checkpoints(archive)
+    candidate, (newer, older) = two_checkpoints(archive)
     file = Path(newer.path)
-    whole, expected = file.read_bytes(), uninterrupted(one)[0]
-    assert started_at(one, archive, newer, older) == 5
+    whole, expected = file.read_bytes(), uninterrupted(candidate)[0]
+    assert started_at(candidate, archive, newer, older) == 5
     bad = damaged(whole)
     assert len({*bad, whole}) == 41
     for data in bad:
         file.write_bytes(data)
         assert archive.read(newer.path, newer.sha256) is None
-        assert started_at(one, archive, newer, older) == 3
-        assert started_at(one, archive, newer) == 0
+        assert started_at(candidate, archive, newer, older) == 3
+        assert started_at(candidate, archive, newer) == 0
     for checkpoints in ((newer, older), (newer,)):
-        pack = Pack(one, width=3, archive=archive)
-        pack.fill([replace(one, checkpoints=checkpoints)])
+        pack = Pack(candidate, width=3, archive=archive)
+        pack.fill([replace(candidate, checkpoints=checkpoints)])
         assert reports_of(pack) == expected
 
 
 def test_what_a_row_says_has_to_be_what_the_file_says(archive: Archive, tmp_path: Path) -> None:
-    one, (newer, older) = two_checkpoints(archive)
+    candidate, (newer, older) = two_checkpoints(archive)
     lies = [
         newer._replace(sha256=older.sha256),
         newer._replace(sha256=""),
@@ -412,15 +412,15 @@ def test_what_a_row_says_has_to_be_what_the_file_says(archive: Archive, tmp_path
         newer._replace(path="\0"),
     ]
     for lie in lies:
-        assert started_at(one, archive, lie, older) == 3, lie
-        assert started_at(one, archive, lie) == 0, lie
-    assert started_at(one, None, newer) == 0
-    assert started_at(one, Archive(str(tmp_path / "checkpoints"), "other"), newer) == 0
+        assert started_at(candidate, archive, lie, older) == 3, lie
+        assert started_at(candidate, archive, lie) == 0, lie
+    assert started_at(candidate, None, newer) == 0
+    assert started_at(candidate, Archive(str(tmp_path / "checkpoints"), "other"), newer) == 0
 
 
 def test_a_state_of_another_structure_is_none(archive: Archive) -> None:
     """The structure as text, and, where that lies, names, shapes and types of what is in it."""
-    one, (newer, older) = two_checkpoints(archive)
+    candidate, (newer, older) = two_checkpoints(archive)
     snapshot = archive.read(newer.path, newer.sha256)
     assert snapshot
     tensors = snapshot.tensors
@@ -433,8 +433,8 @@ def test_a_state_of_another_structure_is_none(archive: Archive) -> None:
         snapshot._replace(tensors={**tensors, "step": tensors["step"][:1]}),
     ]
     for other in others:
-        assert started_at(one, archive, archive.write("worker", other)[1], older) == 3
-    assert started_at(one, archive, archive.write("worker", snapshot)[1], older) == 5
+        assert started_at(candidate, archive, archive.write("worker", other)[1], older) == 3
+    assert started_at(candidate, archive, archive.write("worker", snapshot)[1], older) == 5
 
 
 def test_foreign_bytes_are_none_even_under_their_own_hash(archive: Archive, folder: Path) -> None:
@@ -462,9 +462,9 @@ def test_foreign_bytes_are_none_even_under_their_own_hash(archive: Archive, fold
         path.write_bytes(data)
         assert archive.read(str(path), hashlib.sha256(data).hexdigest()) is None, index
     path.write_bytes(file(notes))
-    found = archive.read(str(path), hashlib.sha256(file(notes)).hexdigest())
-    assert found
-    assert found.trials == (SavedTrial(1, 0, 3, 0),)
+    snapshot = archive.read(str(path), hashlib.sha256(file(notes)).hexdigest())
+    assert snapshot
+    assert snapshot.trials == (SavedTrial(1, 0, 3, 0),)
 
 
 def small(step: int = 1) -> Snapshot:
@@ -629,12 +629,12 @@ def test_a_place_that_cannot_be_used_is_told_in_one_line(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("study", ["one", "two"])
 def test_an_object_store_serves_as_a_folder_does(study: str) -> None:
     archive = Archive("memory://checkpoints", study)
-    one, (newer, older) = two_checkpoints(archive)
+    candidate, (newer, older) = two_checkpoints(archive)
     assert newer.path.startswith(f"memory://checkpoints/{study}/worker-000002-")
-    assert started_at(one, archive, newer, older) == 5
-    pack = Pack(one, width=3, archive=archive)
-    pack.fill([replace(one, checkpoints=(newer, older))])
-    assert_same(reports_of(pack), {key: report for key, report in uninterrupted(one)[0].items() if key[1] > 5})
+    assert started_at(candidate, archive, newer, older) == 5
+    pack = Pack(candidate, width=3, archive=archive)
+    pack.fill([replace(candidate, checkpoints=(newer, older))])
+    assert_same(reports_of(pack), {key: report for key, report in uninterrupted(candidate)[0].items() if key[1] > 5})
     archive.tidy([older.path], [])
     assert archive.read(newer.path, newer.sha256) is None
     assert archive.read(older.path, older.sha256)
@@ -669,8 +669,8 @@ def test_packs_that_write_into_one_folder_at_once_never_touch_each_others_files(
     def write(value: int, worker: str) -> None:
         archive = Archive(str(tmp_path / "checkpoints"), "study")
         for step in range(value, value + 10):
-            [one] = archive.write(worker, small(step))
-            written[one.path] = (step, one.sha256)
+            [checkpoint] = archive.write(worker, small(step))
+            written[checkpoint.path] = (step, checkpoint.sha256)
 
     threads = [
         threading.Thread(target=write, args=(value, worker)) for value, worker in ((100, "a"), (200, "b"), (300, "a"))
@@ -682,19 +682,19 @@ def test_packs_that_write_into_one_folder_at_once_never_touch_each_others_files(
     assert {str(path) for path in folder.iterdir()} == written.keys()
     reader = Archive(str(tmp_path / "checkpoints"), "study")
     for path, (step, sha256) in written.items():
-        found = reader.read(path, sha256)
-        assert found
-        assert found.tensors["parameters"].tolist() == [[float(step)] * 5]
+        snapshot = reader.read(path, sha256)
+        assert snapshot
+        assert snapshot.tensors["parameters"].tolist() == [[float(step)] * 5]
     assert {step for step, _ in written.values()} == {*range(100, 110), *range(200, 210), *range(300, 310)}
 
 
 def test_a_worker_may_call_itself_what_it_likes(archive: Archive, folder: Path) -> None:
     for worker in ("../../up", "a/b", "host:7", "ä b", ".", "x-000001-0123456789abcdef"):
-        [one] = archive.write(worker, small())
-        assert Path(one.path).parent == folder
-        assert archive.read(one.path, one.sha256)
+        [checkpoint] = archive.write(worker, small())
+        assert Path(checkpoint.path).parent == folder
+        assert archive.read(checkpoint.path, checkpoint.sha256)
         archive.tidy([], [worker])
-        assert names(folder) == {Path(one.path).name}
+        assert names(folder) == {Path(checkpoint.path).name}
 
 
 def test_tidying_spares_what_is_kept_what_is_on_its_way_and_what_is_none_of_ours(

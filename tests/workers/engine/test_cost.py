@@ -81,7 +81,7 @@ def listed(act: Callable[[], Any]) -> list[Kernel]:
 )
 def test_bytes_and_flops_are_those_counted_by_hand(act: Callable[[], Any], moved: int, flops: int):
     kernels = listed(act)
-    assert (sum(one.bytes for one in kernels), sum(one.flops for one in kernels)) == (moved, flops)
+    assert (sum(kernel.bytes for kernel in kernels), sum(kernel.flops for kernel in kernels)) == (moved, flops)
 
 
 def test_what_is_expanded_is_in_memory_once():
@@ -94,10 +94,10 @@ def test_what_is_expanded_is_in_memory_once():
     "name", ["minimal with dropout in float32", "gpt with every dropout in float32", "pooling with muon"]
 )
 def test_flops_of_products_are_those_of_torchs_own_counter(name: str):
-    one = trial(3, CASES[name])
+    candidate = trial(3, CASES[name])
     none_small = patch("workers.numerics.fusion.operations.SMALL_PRODUCT", 0)  # those would be part of other kernels
     with none_small, FlopCounterMode(display=False) as counter:
-        cost = count_step(one, 3)
+        cost = count_step(candidate, 3)
     products = sum(kernel.flops for kernel in cost.kernels if kernel.operation.startswith(PRODUCTS))
     assert 2 * products == counter.get_total_flops() > 0  # once while it is recorded, once while it is counted
 
@@ -113,8 +113,8 @@ def test_kernels_are_those_of_a_recorded_step_on_a_pretended_gpu(name: str):
 
 
 def test_kernels_do_not_depend_on_lanes_and_what_they_do_is_in_proportion():
-    one = trial(0, config(length=8, vocabulary=17, width=32, batch=128, dtype="float32"))
-    few, many = count_step(one, 100), count_step(one, 1000)
+    candidate = trial(0, config(length=8, vocabulary=17, width=32, batch=128, dtype="float32"))
+    few, many = count_step(candidate, 100), count_step(candidate, 1000)
     assert [kernel.operation for kernel in few.kernels] == [kernel.operation for kernel in many.kernels]
     assert many.bytes == pytest.approx(10 * few.bytes, rel=1e-3)
     assert many.flops == pytest.approx(10 * few.flops, rel=1e-3)
@@ -166,15 +166,15 @@ def test_each_structure_of_a_study_has_a_rate_and_their_packs_train_side_by_side
     space = load(SPACE, families(), {"training.pad_shapes": "false"})
     estimate = estimate_gpu(space, "h100")
     assert len(estimate.counted) == estimate.structures > 1
-    assert sum(one.trials for one in estimate.counted) == space.search.trials
-    assert sum(one.model_steps for one in estimate.counted) == pytest.approx(estimate.model_steps)
-    each = [one.seconds for one in estimate.counted]
+    assert sum(structure.trials for structure in estimate.counted) == space.search.trials
+    assert sum(structure.model_steps for structure in estimate.counted) == pytest.approx(estimate.model_steps)
+    each = [structure.seconds for structure in estimate.counted]
     assert estimate_gpu(space, "h100", packs=1).seconds == pytest.approx((sum(each),) * 2)
     assert estimate.packs == min(PACKS, len(each))
     assert estimate.seconds == pytest.approx((max(*each, sum(each) / estimate.packs),) * 2)
-    full = [replace(one, full_rate=one.model_steps_per_second) for one in estimate.counted]
+    full = [replace(structure, full_rate=structure.model_steps_per_second) for structure in estimate.counted]
     assert replace(estimate, counted=full).seconds == pytest.approx((sum(each),) * 2), "a full GPU is no faster"
-    names = [one.name for one in estimate.counted]
+    names = [structure.name for structure in estimate.counted]
     assert len(set(names)) == len(names)
     assert all(name.startswith("set_complement, model.value_width ") for name in names)
     lines = list(describe_gpu_estimate(estimate))
@@ -189,7 +189,7 @@ def test_a_dry_run_on_a_gpu_times_packs_of_the_studys_trials_and_tells_what_they
 ):
     timed: list[int] = []
 
-    def plan(self: Any, one: Trial, width: int, reason: str) -> PackPlan:
+    def plan(self: Any, candidate: Trial, width: int, reason: str) -> PackPlan:
         assert self.workers == 1, "the rate of one pack on a GPU is not that of several"
         timed.append(width)
         return PackPlan(width=width, reason=f"{width} lanes, {reason}", step="fused", evaluation="traced", rate=1e5)
@@ -214,7 +214,7 @@ def test_a_dry_run_on_a_gpu_times_packs_of_the_studys_trials_and_tells_what_they
 def test_structures_that_were_not_looked_at_make_the_time_a_range():
     estimate = estimate_gpu(load("set_complement", families(), {}), "h100")
     assert len(estimate.counted) == COUNTED < estimate.structures
-    rates = [one.model_steps_per_second for one in estimate.counted]
+    rates = [structure.model_steps_per_second for structure in estimate.counted]
     least, most = estimate.seconds
     assert estimate.model_steps / max(rates) / PACKS <= least < most <= estimate.model_steps / min(rates)
     assert any("more structures, taken to be as fast as these" in text for _, text in describe_gpu_estimate(estimate))
@@ -223,7 +223,9 @@ def test_structures_that_were_not_looked_at_make_the_time_a_range():
 def test_a_pack_has_no_more_lanes_than_trials():
     space = load(SPACE, families(), {"search.trials": "4", "search.group": "1"})
     estimate = estimate_gpu(space, "h100")
-    assert all(one.used.lanes == min(one.trials, one.best.lanes) <= 4 for one in estimate.counted)
+    assert all(
+        structure.used.lanes == min(structure.trials, structure.best.lanes) <= 4 for structure in estimate.counted
+    )
 
 
 LARGE = ("language/web", "transfer/language/models")
@@ -239,9 +241,13 @@ def test_every_packaged_space_has_an_estimate(name: str, gpu: str, monkeypatch: 
     monkeypatch.setattr(gpu_estimate, "COUNTED_OF_TRANSFER", 4)
     monkeypatch.setattr(gpu_estimate, "DRAWN", 40)
     estimate = estimate_gpu(load(name, families(), {}), gpu)
-    assert all(0 < one.used.model_steps_per_second <= one.best.model_steps_per_second for one in estimate.counted)
     assert all(
-        one.step == "fused" or one.model_steps_per_second == one.used.model_steps_per_second for one in estimate.counted
+        0 < structure.used.model_steps_per_second <= structure.best.model_steps_per_second
+        for structure in estimate.counted
+    )
+    assert all(
+        structure.step == "fused" or structure.model_steps_per_second == structure.used.model_steps_per_second
+        for structure in estimate.counted
     )
     assert 0 < estimate.seconds[0] <= estimate.seconds[1]
 
@@ -261,9 +267,11 @@ def test_numbers_that_a_step_needs_are_none_where_it_is_counted(name: str, monke
 
 @pytest.mark.long
 def test_a_step_under_autocast_is_counted_as_one_of_float32():
-    one = trial(3, CASES["gpt with every dropout in float32"])
-    cast = replace(one, config={**one.config, "training": {**one.config["training"], "autocast": "bfloat16"}})
-    assert count_step(cast, 2) == count_step(one, 2)
+    candidate = trial(3, CASES["gpt with every dropout in float32"])
+    cast = replace(
+        candidate, config={**candidate.config, "training": {**candidate.config["training"], "autocast": "bfloat16"}}
+    )
+    assert count_step(cast, 2) == count_step(candidate, 2)
 
 
 def test_a_task_that_cannot_be_counted_is_told_in_one_line(

@@ -17,31 +17,33 @@ from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.lanes import LaneTrial
 from workers.training.recipe import Recipe, layout_of
 
-CASES = {name: own for name, own in cases() if name.startswith("task ") or not name[-1].isdigit()}
+CASES = {name: case for name, case in cases() if name.startswith("task ") or not name[-1].isdigit()}
 STEPS = 5
 
 
 def draw(trials: list[Trial], chunks: list[int]) -> list[dict[str, Tensor]]:
     """Return the batches of the next steps of these trials, each of them at another step, drawn so many together."""
-    recipes = [Recipe.of(one.config) for one in trials]
+    recipes = [Recipe.of(candidate.config) for candidate in trials]
     recipe = recipes[0].pad()
     tensors = LaneTensors.of_copies(trials[0], recipe, layout_of(recipe), len(trials), torch.device("cpu"))
-    for index, one in enumerate(trials):
-        tensors.assign(index, one, recipes[index])
+    for index, candidate in enumerate(trials):
+        tensors.assign(index, candidate, recipes[index])
         tensors.state.step[index] = 3 * index
-    found = list[dict[str, Tensor]]()
+    batches = list[dict[str, Tensor]]()
     for steps in chunks:
-        found += map(dict, draw_training_batches(recipe, [LaneTrial.of(one) for one in trials], tensors, steps))
+        batches += map(
+            dict, draw_training_batches(recipe, [LaneTrial.of(candidate) for candidate in trials], tensors, steps)
+        )
         tensors.state.step.add_(steps)
-    return found
+    return batches
 
 
 def assert_same(trials: list[Trial]) -> None:
     """Assert that the batches do not depend on how many are drawn together."""
     single, together = draw(trials, [1] * STEPS), draw(trials, [STEPS - 1, 1])
-    for step, (one, other) in enumerate(zip(single, together, strict=True)):
-        assert one.keys() == other.keys()
-        for name, tensor in one.items():
+    for step, (batch, other) in enumerate(zip(single, together, strict=True)):
+        assert batch.keys() == other.keys()
+        for name, tensor in batch.items():
             assert len(tensor) == len(trials)
             assert torch.equal(tensor, other[name]), f"{name} at step {step}"
 
@@ -65,9 +67,9 @@ def test_reports_are_the_same(most: int, monkeypatch: pytest.MonkeyPatch) -> Non
         drawn = list[int]()
 
         def note(*arguments: Any) -> list[Any]:
-            found = draw_training_batches(*arguments)
-            drawn.append(len(found))
-            return found
+            batches = draw_training_batches(*arguments)
+            drawn.append(len(batches))
+            return batches
 
         monkeypatch.setattr(stepping, "draw_training_batches", note)
         first, second, third = (trial(number, configuration()) for number in range(3))

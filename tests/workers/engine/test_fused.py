@@ -85,9 +85,9 @@ def test_its_update_is_the_native_one(parts: dict[str, Any]) -> None:
 @compiled
 def test_a_loss_that_is_no_number_is_noticed_at_its_step() -> None:
     recipe = Recipe.of(config(dtype="float32", optimizer={"learning_rate": 1e30}))
-    own, expected = fused_steps(recipe, 2, 6), native_steps(recipe, 2, 6)
-    assert own.diverged_at.tolist() == expected.diverged_at.tolist()
-    assert 0 not in own.diverged_at
+    actual, expected = fused_steps(recipe, 2, 6), native_steps(recipe, 2, 6)
+    assert actual.diverged_at.tolist() == expected.diverged_at.tolist()
+    assert 0 not in actual.diverged_at
 
 
 @compiled
@@ -106,13 +106,13 @@ def test_shapes_of_table_1(half: int, dropout: tuple[float, float]) -> None:
         drawn["model"] |= {"embedding_dropout": dropout[0], "residual_dropout": dropout[1]}
         drawn["training"]["batch"] = 32
         recipe = Recipe.of(drawn)
-        own, expected = fused_steps(recipe, 1, 50), native_steps(recipe, 1, 50)
-        if (own.parameters - expected.parameters).abs().max() > 1e-5:
+        actual, expected = fused_steps(recipe, 1, 50), native_steps(recipe, 1, 50)
+        if (actual.parameters - expected.parameters).abs().max() > 1e-5:
             drawn["training"]["dtype"] = "float64"
             exact = native_steps(Recipe.of(drawn), 1, 50).parameters
-            error, natives = ((one.parameters - exact).abs().max() for one in (own, expected))
+            error, natives = ((state.parameters - exact).abs().max() for state in (actual, expected))
             assert error <= 2 * natives
-        torch.testing.assert_close(own.loss_sum, expected.loss_sum, rtol=1e-5, atol=0)
+        torch.testing.assert_close(actual.loss_sum, expected.loss_sum, rtol=1e-5, atol=0)
 
 
 # -- bits -------------------------------------------------------------------------------------------------------------
@@ -179,17 +179,17 @@ def test_a_padded_lane_is_computed_at_its_own_sizes(dropout: tuple[float, float]
     padded = {**plain, "training": {**plain["training"], "pad_shapes": True}}
     alone = packed(plain)
     in_padding = packed(padded)
-    for name, own in in_padding.items():
-        assert torch.equal(own, alone[name])
+    for name, tensor in in_padding.items():
+        assert torch.equal(tensor, alone[name])
 
 
 def packed(configuration: dict[str, Any]) -> dict[str, Tensor]:
     """Return the parameters after 20 steps in a pack whose step is the fused one."""
-    one = trial(3, configuration)
+    candidate = trial(3, configuration)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("workers.engine.pack.step_of", lambda recipe, *_: emulated_step(recipe))
-        pack = Pack(one, width=2)
-    pack.fill([one])
+        pack = Pack(candidate, width=2)
+    pack.fill([candidate])
     pack.train(20)
     pack.train(20)
     return pack.parameters(3)
@@ -257,10 +257,10 @@ def test_both_steps_are_timed_at_the_most_lanes_that_fit(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(check, "step_rate", timed)
     configuration = json.dumps(config(dtype="float32", batch=4, steps=60, every=60))
-    found = check.compare_rates("cpu", 16, configuration, lambda recipe, _: emulated_step(recipe))
+    rates = check.compare_rates("cpu", 16, configuration, lambda recipe, _: emulated_step(recipe))
     assert tried == [16, 8, 4, 4, 4, 4]
-    assert found["lanes"] == 4
-    assert min(found["fused"], found["traced"]) > 0
+    assert rates["lanes"] == 4
+    assert min(rates["fused"], rates["traced"]) > 0
 
 
 def test_a_verdict_is_found_once_for_a_gpu_a_driver_and_a_kernel(tmp_path: Path) -> None:
@@ -292,10 +292,10 @@ def test_a_verdict_is_found_once_for_a_gpu_a_driver_and_a_kernel(tmp_path: Path)
 )
 def test_a_check_that_fails_says_why_in_one_line(program: str, failure: str) -> None:
     seconds = 0.5 if "sleep" in program else 60
-    found = trust.run_check([sys.executable, "-c", program], seconds).failure
-    assert found
-    assert found.startswith(failure)
-    assert "\n" not in found
+    reason = trust.run_check([sys.executable, "-c", program], seconds).failure
+    assert reason
+    assert reason.startswith(failure)
+    assert "\n" not in reason
 
 
 def test_a_check_answers_in_its_last_line() -> None:
@@ -388,11 +388,11 @@ REGISTERS = 128
 @pytest.mark.fast
 @pytest.mark.parametrize("occurrences", [False, True])
 def test_two_blocks_of_paper_003s_size_fit_into_a_multiprocessor(occurrences: bool) -> None:
-    found = lay_out(Sizes(128, 8, 17, 32, 16, 24), HOPPER, occurrences=occurrences)
-    assert found
-    assert found.weights_in_shared
-    assert found.shared_bytes <= 113 << 10
-    assert found.sequences >= 7
+    workspace = lay_out(Sizes(128, 8, 17, 32, 16, 24), HOPPER, occurrences=occurrences)
+    assert workspace
+    assert workspace.weights_in_shared
+    assert workspace.shared_bytes <= 113 << 10
+    assert workspace.sequences >= 7
 
 
 KERNELS = [*((name, True) for name in ARCHITECTURES), ("sm_90", False)]
@@ -420,8 +420,8 @@ def test_it_compiles_within_a_multiprocessors_registers(architecture: str, in_sh
 
 
 def nvidia_folders() -> list[str]:
-    found = importlib.util.find_spec("nvidia")
-    return list(found.submodule_search_locations or []) if found else []
+    spec = importlib.util.find_spec("nvidia")
+    return list(spec.submodule_search_locations or []) if spec else []
 
 
 def test_a_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -439,5 +439,5 @@ def test_a_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     asked = [*itertools.product(sources, ("sm_90", "sm_80"), kinds)]
     expected = [f"{source.name} {architecture} {' '.join(options)}" for source, architecture, options in asked]
     for _ in range(2):
-        assert [compiler.load_cubin(*one) for one in asked] == [one.encode() for one in expected]
+        assert [compiler.load_cubin(*arguments) for arguments in asked] == [text.encode() for text in expected]
     assert made == expected

@@ -25,7 +25,7 @@ from workers.training.recipe import Recipe
 def test_a_block_trains_lane_after_lane_in_memory_of_its_own() -> None:
     """Seven lanes by three blocks, to the bit as by seven: no lane reads what the one before left in scratch memory."""
     recipe, limits = Recipe.of(config(dtype="float32", batch=6)), Limits(16 << 10, 8 << 10)
-    found: list[list[torch.Tensor]] = []
+    states: list[list[torch.Tensor]] = []
     plans: list[int] = []
     for blocks in (7, 3):
         step = emulated_step(recipe, limits=limits)
@@ -39,10 +39,10 @@ def test_a_block_trains_lane_after_lane_in_memory_of_its_own() -> None:
         step.launch = noted
         knobs, seeds, state = _start(recipe, 7, CPU)
         with flush_subnormals():
-            found.append(tree_leaves(step.advance(knobs, seeds, state, 3)[0]))
+            states.append(tree_leaves(step.advance(knobs, seeds, state, 3)[0]))
     assert plans == [7, 3]
-    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
-    assert not torch.equal(found[0][0][0], found[0][0][6])
+    assert all(torch.equal(leaf, other) for leaf, other in zip(*states, strict=True))
+    assert not torch.equal(states[0][0][0], states[0][0][6])
 
 
 @pytest.mark.fast
@@ -59,6 +59,6 @@ def test_the_loop_that_multiplies_has_no_more_instructions(tmp_path: Path) -> No
     file = tmp_path / "kernel.cubin"
     file.write_bytes(compiled_for("sm_90", minimal.options(weights_in_shared=True)))
     text = say("nvdisasm", "-c", file)
-    [loop] = [one for one in loops_of(text) if count(one, "FFMA") == 64]
+    [loop] = [instructions for instructions in loops_of(text) if count(instructions, "FFMA") == 64]
     assert len(loop) <= 131
     assert count(loop, "LDS") == 32

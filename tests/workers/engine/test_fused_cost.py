@@ -35,9 +35,9 @@ CASES = {
 
 
 def cost_of(recipe: Recipe) -> FusedCost:
-    found = count_fused_step(recipe.pad(), H100)
-    assert found
-    return found
+    cost = count_fused_step(recipe.pad(), H100)
+    assert cost
+    return cost
 
 
 @pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
@@ -66,25 +66,31 @@ def test_a_gpu_is_filled_by_a_block_a_lane_and_waits_for_the_last_ones() -> None
 def test_a_small_study_is_told_what_it_leaves_idle_and_the_faster_step_gives_its_time() -> None:
     change = {"search.trials": "64", "training.dtype": "float32", "training.pad_shapes": "true"}
     estimate = estimate_gpu(load("quick/set_complement", families(), change), "h100")
-    fused = [one for one in estimate.counted if one.fused_rate]
+    fused = [structure for structure in estimate.counted if structure.fused_rate]
     assert fused
-    for one in fused:
-        assert one.step == ("fused" if one.fused_rate > one.used.model_steps_per_second else "traced")
-        assert one.seconds == pytest.approx(one.model_steps / max(one.fused_rate, one.used.model_steps_per_second))
-        assert "of the GPU idle: " in one.fused
-        assert one.filled == (one.lanes / one.blocks if one.step == "fused" else one.used.occupancy)
-        assert one.full_rate > 4 * one.model_steps_per_second
+    for structure in fused:
+        assert structure.step == ("fused" if structure.fused_rate > structure.used.model_steps_per_second else "traced")
+        assert structure.seconds == pytest.approx(
+            structure.model_steps / max(structure.fused_rate, structure.used.model_steps_per_second)
+        )
+        assert "of the GPU idle: " in structure.fused
+        assert structure.filled == (
+            structure.lanes / structure.blocks if structure.step == "fused" else structure.used.occupancy
+        )
+        assert structure.full_rate > 4 * structure.model_steps_per_second
     lines = [text for _, text in describe_gpu_estimate(estimate)]
     assert any(f"trials by the {fused[0].step} step: " in line for line in lines)
 
 
 def test_a_small_study_is_told_how_many_blocks_its_packs_fill_side_by_side() -> None:
     estimate = estimate_gpu(load("quick/set_complement", families(), {"search.trials": "64"}), "h100")
-    assert [one.lanes for one in estimate.counted] == [19, 11, 15, 19]
+    assert [structure.lanes for structure in estimate.counted] == [19, 11, 15, 19]
     lines = dict(reversed([*describe_gpu_estimate(estimate)]))
     assert [text for label, text in describe_gpu_estimate(estimate) if " side by side: " in text] == [
         "4 packs of 11 to 19 lanes side by side: 24% of its 264 blocks at work (an estimate, not measured)"
     ]
-    longest = max(one.seconds for one in estimate.counted)
-    assert estimate.seconds == pytest.approx((max(longest, sum(one.seconds for one in estimate.counted) / 4),) * 2)
+    longest = max(structure.seconds for structure in estimate.counted)
+    assert estimate.seconds == pytest.approx(
+        (max(longest, sum(structure.seconds for structure in estimate.counted) / 4),) * 2
+    )
     assert lines["time"].endswith(" model-steps/s in all, if every trial trains to its end (an estimate)")

@@ -71,13 +71,13 @@ def test_a_warp_multiplies_matrices_by_the_layout_of_the_instruction(order: int)
     left = np.stack([a[g, t], a[g + 8, t], a[g, t + 4], a[g + 8, t + 4]], 1)
     right = np.stack([b[t, g], b[t + 4, g]], 1)
     sums = np.stack([c[g, 2 * t], c[g, 2 * t + 1], c[g + 8, 2 * t], c[g + 8, 2 * t + 1]], 1)
-    pointers = [ctypes.c_void_p(one.ctypes.data) for one in (left, right, sums)]
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (left, right, sums)]
     library(weights_in_shared=True, tf32=True).emulate_multiply(order, *pointers)
-    found = np.zeros((16, 8), np.float32)
+    product = np.zeros((16, 8), np.float32)
     for n in range(4):
-        found[g + n // 2 * 8, 2 * t + n % 2] = sums[:, n]
-    left, right = ((one.view(np.int32) & ~0x1FFF).view(np.float32).astype(np.float64) for one in (a, b))
-    np.testing.assert_allclose(found, left @ right + c, rtol=0, atol=2e-6)
+        product[g + n // 2 * 8, 2 * t + n % 2] = sums[:, n]
+    left, right = ((matrix.view(np.int32) & ~0x1FFF).view(np.float32).astype(np.float64) for matrix in (a, b))
+    np.testing.assert_allclose(product, left @ right + c, rtol=0, atol=2e-6)
 
 
 # -- a step -----------------------------------------------------------------------------------------------------------
@@ -88,8 +88,8 @@ def test_a_warp_multiplies_matrices_by_the_layout_of_the_instruction(order: int)
 def test_without_rounding_it_trains_as_the_native_step_does(sizes: str) -> None:
     """The same source with factors of float32: all that TF32 changes is rounding."""
     recipe = recipe_of(SIZES[sizes], optimizer={"name": "adamw", "epsilon": 1e-4})
-    own = fused_steps(recipe, 2, 10, launch=4, rounded_bits=0, **TILES)
-    assert_close(own, native_steps(recipe, 2, 10), 1e-5)
+    actual = fused_steps(recipe, 2, 10, launch=4, rounded_bits=0, **TILES)
+    assert_close(actual, native_steps(recipe, 2, 10), 1e-5)
 
 
 @pytest.mark.sampled(4)
@@ -99,10 +99,10 @@ def test_without_rounding_it_trains_as_the_native_step_does(sizes: str) -> None:
 def test_it_trains_as_the_native_step_does_within_what_rounding_changes(sizes: str, steps: int) -> None:
     """Gradients and so moments within 4e-3 of the largest, parameters and averages within 1e-4, losses within 1e-5."""
     recipe = recipe_of(SIZES[sizes], optimizer={"name": "adamw", "epsilon": 1e-4})
-    own, expected = fused_steps(recipe, 2, steps, **TILES), native_steps(recipe, 2, steps)
-    assert_close(own, expected, check.TF32_TOLERANCE)
-    assert (own.parameters - expected.parameters).abs().max() <= 1e-4 * expected.parameters.abs().max()
-    torch.testing.assert_close(own.loss_sum, expected.loss_sum, rtol=1e-5, atol=0)
+    actual, expected = fused_steps(recipe, 2, steps, **TILES), native_steps(recipe, 2, steps)
+    assert_close(actual, expected, check.TF32_TOLERANCE)
+    assert (actual.parameters - expected.parameters).abs().max() <= 1e-4 * expected.parameters.abs().max()
+    torch.testing.assert_close(actual.loss_sum, expected.loss_sum, rtol=1e-5, atol=0)
 
 
 @compiled
@@ -110,10 +110,10 @@ def test_its_gradient_is_as_near_to_float64_as_factors_are_rounded() -> None:
     """The first moment after a step is a share of the gradient; rounding a factor changes it by up to 4.9e-4."""
     recipe = recipe_of({**PAPER, "batch": 128})
     exact = Recipe.of(config(dtype="float64", steps=60, every=60, **PAPER, batch=128))
-    own, expected = (
-        one.moments["first"].double() for one in (fused_steps(recipe, 1, 1, **TILES), native_steps(exact, 1, 1))
+    actual, expected = (
+        state.moments["first"].double() for state in (fused_steps(recipe, 1, 1, **TILES), native_steps(exact, 1, 1))
     )
-    error = float((own - expected).norm() / expected.norm())
+    error = float((actual - expected).norm() / expected.norm())
     assert 1e-5 < error < 1e-3
 
 
@@ -133,9 +133,9 @@ def test_bits_depend_neither_on_width_nor_on_launches_nor_on_the_order_of_thread
 @compiled
 def test_a_loss_that_is_no_number_is_noticed_at_its_step() -> None:
     recipe = recipe_of({}, optimizer={"learning_rate": 1e30})
-    own, expected = fused_steps(recipe, 2, 6, **TILES), native_steps(recipe, 2, 6)
-    assert own.diverged_at.tolist() == expected.diverged_at.tolist()
-    assert 0 not in own.diverged_at
+    actual, expected = fused_steps(recipe, 2, 6, **TILES), native_steps(recipe, 2, 6)
+    assert actual.diverged_at.tolist() == expected.diverged_at.tolist()
+    assert 0 not in actual.diverged_at
 
 
 @compiled
@@ -174,9 +174,9 @@ def test_no_trial_gets_it_without_asking_and_two_blocks_fit_into_a_multiprocesso
     assert minimal.options(weights_in_shared=True) == ("--ftz=true", "-DWEIGHTS_IN_SHARED=1")
     recipe = recipe_of({**PAPER, "batch": 128}).pad()
     assert find_tile_obstacle(recipe, HOPPER) is None
-    found = arrange(recipe, HOPPER, tf32=True)
-    assert found
-    assert HOPPER.blocks_at_once(found.shared_bytes) == 2
+    workspace = arrange(recipe, HOPPER, tf32=True)
+    assert workspace
+    assert HOPPER.blocks_at_once(workspace.shared_bytes) == 2
     small = HOPPER._replace(block=64 << 10)
     assert find_tile_obstacle(recipe, small) == "its arrays do not fit into the GPU's shared memory"
 
@@ -203,7 +203,7 @@ def test_its_loop_has_no_barrier_no_spill_and_no_more_instructions(architecture:
     assert used["STACK"] == used["LOCAL"] == "0"
     text = say("nvdisasm", "-c", file)
     assert text.count("BAR.SYNC") <= 52
-    [loop] = [one for one in loops_of(text) if count(one, r"HMMA\.1688\.F32\.TF32")]
+    [loop] = [instructions for instructions in loops_of(text) if count(instructions, r"HMMA\.1688\.F32\.TF32")]
     assert count(loop, r"HMMA\.1688\.F32\.TF32") == 80
     assert count(loop, r"BAR\.SYNC") == 0
     assert len(loop) <= 800

@@ -60,8 +60,8 @@ def forget() -> None:
 
 
 def settings(**training: Any) -> dict[str, Any]:
-    one = config(dtype="float32")
-    return {**one, "training": {**one["training"], **training}}
+    configuration = config(dtype="float32")
+    return {**configuration, "training": {**configuration["training"], **training}}
 
 
 def test_the_step_that_is_faster_at_about_the_packs_width_trains(gpu: Gpu) -> None:
@@ -70,8 +70,8 @@ def test_the_step_that_is_faster_at_about_the_packs_width_trains(gpu: Gpu) -> No
     assert [lanes for lanes, reason in reasons.items() if reason] == [2, 40]
     assert reasons[2] == "the fused step has 0.16 times the traced step's speed (32 and 200 model-steps/s, 16 lanes)"
     assert gpu.asked == [16, 128, 1024]
-    told = "fused, 10 times the traced step's speed (2,048 and 200 model-steps/s, 1,024 lanes)"
-    assert describe_step(settings(), "cuda:0", 900) == told
+    description = "fused, 10 times the traced step's speed (2,048 and 200 model-steps/s, 1,024 lanes)"
+    assert describe_step(settings(), "cuda:0", 900) == description
     assert describe_step(settings(), "cuda:0", 8).startswith("traced: the fused step has 0.16 times")
 
 
@@ -79,9 +79,9 @@ def test_trials_of_one_structure_are_timed_once(gpu: Gpu) -> None:
     """Whatever their learning rates, seeds and steps are, and in whichever process."""
     others = [settings(), settings(steps=70, validate_every=7), {**settings(), "optimizer": {"name": "adamw"}}]
     others[2]["optimizer"]["learning_rate"] = 0.5
-    for one in others:
+    for configuration in others:
         forget()
-        fused.find_obstacle(Recipe.of(one).pad(), THERE, 1000)
+        fused.find_obstacle(Recipe.of(configuration).pad(), THERE, 1000)
     assert gpu.asked == [1024]
     fused.find_obstacle(Recipe.of(settings(batch=17)).pad(), THERE, 1000)
     assert gpu.asked == [1024, 1024]

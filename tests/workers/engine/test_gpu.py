@@ -36,7 +36,7 @@ def test_random_numbers_are_those_of_integers_in_python():
 
 
 @pytest.mark.parametrize("averaging", AVERAGINGS, ids=str)
-@pytest.mark.parametrize("optimizer", [one for one in OPTIMIZERS if one["name"] != "muon"], ids=str)
+@pytest.mark.parametrize("optimizer", [optimizer for optimizer in OPTIMIZERS if optimizer["name"] != "muon"], ids=str)
 def test_the_update_by_one_kernel_is_the_traced_one(optimizer: dict[str, Any], averaging: dict[str, Any]):
     recipe = recipe_of(optimizer, averaging, "float32")
     assert cuda_update_of(recipe, layout_of(recipe, GPU), GPU) is not None
@@ -78,13 +78,13 @@ def test_a_graph_gives_what_started_steps_give_and_nothing_keeps_it_from_being_u
             pack.train(8)
         return tree_leaves(pack._tensors.state)
 
-    with patch.object(stepping, "_TOLD", set()) as told:
-        found = states()
-    assert not told
+    with patch.object(stepping, "_TOLD", set()) as reasons:
+        actual = states()
+    assert not reasons
     with patch.object(stepping, "graph_of", lambda device: None):
         expected = states()
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    for leaf, other in zip(actual, expected, strict=True):
+        torch.testing.assert_close(leaf, other, rtol=1e-4, atol=1e-5)
 
 
 def test_packs_on_streams_of_their_own_have_the_bits_of_packs_one_after_another():
@@ -103,9 +103,9 @@ def test_packs_on_streams_of_their_own_have_the_bits_of_packs_one_after_another(
     with ThreadPoolExecutor(1) as thread:
         expected = list(thread.map(states, range(3)))
     with ThreadPoolExecutor(3) as threads:
-        found = list(threads.map(states, range(3)))
-    for own, others in zip(found, expected, strict=True):
-        assert all(torch.equal(one, other) for one, other in zip(own, others, strict=True))
+        actual = list(threads.map(states, range(3)))
+    for leaves, others in zip(actual, expected, strict=True):
+        assert all(torch.equal(leaf, other) for leaf, other in zip(leaves, others, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -51,20 +51,20 @@ def test_a_kernel_whose_operations_do_not_fit_beside_it_is_compared_on_the_proce
     expected = fusion.operate(given)
     moved: list[int] = []
     cpu = Tensor.cpu
-    monkeypatch.setattr(Tensor, "cpu", lambda one: (moved.append(one.numel()), cpu(one))[1])
+    monkeypatch.setattr(Tensor, "cpu", lambda tensor: (moved.append(tensor.numel()), cpu(tensor))[1])
     launches: list[Fusion] = []
-    monkeypatch.setattr(Fusion, "launch", lambda *own: launches.append(own[0]) or launch(*own))
+    monkeypatch.setattr(Fusion, "launch", lambda *arguments: launches.append(arguments[0]) or launch(*arguments))
     full = Full(1, monkeypatch)
     for _ in range(3):
         torch.testing.assert_close(fusion.run(given), expected)
     assert (full.left, len(launches)) == (0, 3)
-    assert moved == [one.numel() for one in given]
+    assert moved == [tensor.numel() for tensor in given]
 
 
 def test_a_wrong_kernel_is_found_there_too(monkeypatch: pytest.MonkeyPatch):
     fusion, given = a_fusion()
     expected = fusion.operate(given)
-    monkeypatch.setattr(Fusion, "launch", lambda *own: [1.01 * one for one in launch(*own)])
+    monkeypatch.setattr(Fusion, "launch", lambda *arguments: [1.01 * tensor for tensor in launch(*arguments)])
     Full(1, monkeypatch)
     for _ in range(2):
         assert torch.equal(fusion.run(given)[0], expected[0])
@@ -92,4 +92,4 @@ def test_a_crash_of_the_bench_leaves_what_was_timed_before(
     status, out, _ = called(monkeypatch, capfd, "doctor", "--bench", "-o", "machine.json", "--device", "cpu")
     assert status != 0
     assert "1,234 model-steps/s: set complement, fused, 32 lanes" in out
-    assert [one["lanes"] for one in json.loads((tmp_path / "machine.json").read_text())["rates"]] == [32]
+    assert [rate["lanes"] for rate in json.loads((tmp_path / "machine.json").read_text())["rates"]] == [32]

@@ -152,9 +152,9 @@ def expected() -> Callable[[str], Saved]:
     return of
 
 
-def assert_equal(found: Saved, expected: Saved) -> None:
-    assert found.keys() == expected.keys()
-    for name, tensor in found.items():
+def assert_equal(actual: Saved, expected: Saved) -> None:
+    assert actual.keys() == expected.keys()
+    for name, tensor in actual.items():
         assert torch.equal(tensor, expected[name]), name
 
 
@@ -240,10 +240,10 @@ def test_memory_that_runs_out_in_a_step_halves_the_pack_which_is_captured_anew(m
 
 @pytest.mark.long
 def test_lanes_of_several_tasks_are_started_and_captured_once_they_have_one(monkeypatch: pytest.MonkeyPatch):
-    one = config(steps=1000, every=1000)
+    configuration = config(steps=1000, every=1000)
     model = {"name": "transformer", "width": 8, "heads": 2, "depth": 1}
     tasks = [{"name": name, "digits": 2} for name in ("add", "add_reversed", "add")]
-    trials = [trial(number, {**one, "task": task, "model": model}) for number, task in enumerate(tasks)]
+    trials = [trial(number, {**configuration, "task": task, "model": model}) for number, task in enumerate(tasks)]
     assert trials[0].structure == trials[1].structure
     with graphed(monkeypatch) as graphs:
         pack = Pack(trials[0], width=2, device=DEVICE)
@@ -262,8 +262,8 @@ def test_lanes_of_several_tasks_are_started_and_captured_once_they_have_one(monk
         plain.release([1])
         plain.fill(trials[2:])
         plain.train(4)
-        for found, expected in zip(state, tree_leaves(plain._tensors.state), strict=True):
-            assert torch.equal(found, expected.cpu())
+        for leaf, expected in zip(state, tree_leaves(plain._tensors.state), strict=True):
+            assert torch.equal(leaf, expected.cpu())
 
 
 # -- the calls of CUDA -----------------------------------------------------------------------------------------------

@@ -133,25 +133,25 @@ def test_a_program_gives_what_its_operations_give_and_their_gradients(dtype: tor
     """All functions in one program, which is compiled once."""
 
     def every(x: Tensor, y: Tensor, z: Tensor, n: Tensor) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for name, function in FUNCTIONS.items():
             values, back = torch.func.vjp(lambda x, y, z, f=function: tree_leaves(f(x, y, z, n)), x, y, z)
-            along = [torch.ones_like(one) * (0.5 + number) for number, one in enumerate(values)]
-            found[name] = [*values, *back(along)]
-        return found
+            along = [torch.ones_like(tensor) * (0.5 + number) for number, tensor in enumerate(values)]
+            results[name] = [*values, *back(along)]
+        return results
 
     given_ = arguments(dtype)
     expected = every(*given_)
     program = LaneProgram(every, given_)
     assert program.load()
-    found = iter(program([torch.stack([one, one.flip(0)]) for one in given_]))
-    turned = every(*(one.flip(0) for one in given_))
+    actual = iter(program([torch.stack([tensor, tensor.flip(0)]) for tensor in given_]))
+    turned = every(*(tensor.flip(0) for tensor in given_))
     wrong: dict[str, float] = {}
     for name, values in expected.items():
         for pair in zip(values, turned[name], strict=True):
-            for own, right in zip(next(found), pair, strict=True):
-                assert own.dtype == right.dtype
-                error = float((own - right).abs().max()) / max(1.0, float(right.abs().max()))
+            for lane, right in zip(next(actual), pair, strict=True):
+                assert lane.dtype == right.dtype
+                error = float((lane - right).abs().max()) / max(1.0, float(right.abs().max()))
                 if not error <= bound:
                     wrong[name] = max(error, wrong.get(name, 0.0))
     assert not wrong
@@ -165,8 +165,8 @@ def test_what_is_no_number_and_infinity_stay_what_they_are() -> None:
 
     program = LaneProgram(function, [x])
     assert program.load()
-    for one, other in zip(program([x[None]]), function(x), strict=True):
-        torch.testing.assert_close(one[0], other, rtol=1e-5, atol=1e-30, equal_nan=True)
+    for tensor, other in zip(program([x[None]]), function(x), strict=True):
+        torch.testing.assert_close(tensor[0], other, rtol=1e-5, atol=1e-30, equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -190,10 +190,10 @@ def test_memory_that_is_in_use_at_the_same_time_does_not_overlap() -> None:
 
     program = LaneProgram(function, [torch.randn(5, 7)])
     lowering = Lowering(record(function, [torch.randn(5, 7)], knows), RULES)
-    assert sum(isinstance(one, Kernel) for one in schedule(lowering.steps, [lowering.results[0].buffer])) >= 4
+    assert sum(isinstance(step, Kernel) for step in schedule(lowering.steps, [lowering.results[0].buffer])) >= 4
     uses: dict[int, list[int]] = {}
-    for number, one in enumerate(program._schedule):
-        for buffer in one.buffers:
+    for number, step in enumerate(program._schedule):
+        for buffer in step.buffers:
             uses.setdefault(id(buffer), []).append(number)
     made = [(key, offset, offset + program._size(key)) for key, offset in program._offsets.items()]
     assert max(end for *_, end in made) < sum(end - start for _, start, end in made), "memory is used again"
@@ -213,13 +213,13 @@ def test_a_place_that_is_reshaped_is_the_same_element(shape: list[int], data: st
     sizes = data.draw(st.permutations(shape))
     names = [Variable(f"o{axis}", size) for axis, size in enumerate(sizes)]
     strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
-    found = unravel(linear(0, strides, [Index.of(one) for one in names]), shape)
+    indices = unravel(linear(0, strides, [Index.of(name) for name in names]), shape)
     at = [data.draw(st.integers(0, size - 1)) for size in sizes]
     scope = {name.name: value for name, value in zip(names, at, strict=True)}
-    values = [eval(one.write().replace("/", "//"), scope) for one in found]
+    values = [eval(index.write().replace("/", "//"), scope) for index in indices]
     flat = sum(value * stride for value, stride in zip(at, strides, strict=True))
     assert values == [flat // math.prod(shape[axis + 1 :]) % size for axis, size in enumerate(shape)]
-    assert all(one.least <= value <= one.most for one, value in zip(found, values, strict=True))
+    assert all(index.least <= value <= index.most for index, value in zip(indices, values, strict=True))
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
@@ -236,11 +236,13 @@ def module_config(name: str, dtype: str = "float32") -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", [one if one in FAST else pytest.param(one, marks=pytest.mark.long) for one in MODULES])
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.long) for name in MODULES]
+)
 def test_lanes_of_an_own_model_are_alone_what_they_are_in_packs(name: str, tmp_path: Path) -> None:
     with using(plugins_asked_for([str(write(tmp_path, name))])):
         trials = [trial(number, module_config(name)) for number in range(7)]
-        alone = [_reports(one, [one]) for one in trials]
+        alone = [_reports(candidate, [candidate]) for candidate in trials]
         for width in (2, 7):
             together = _reports(trials[0], trials[:width])
             assert together == sorted(line for lines in alone[:width] for line in lines)
@@ -257,12 +259,12 @@ def test_generated_steps_are_the_traced_ones(dtype: str, bound: float, tmp_path:
     with using(plugins_asked_for([str(write(tmp_path, "transformer_encoder"))])):
         # An epsilon so large that a gradient of nothing but rounding, that of a key's bias, moves nothing.
         calm = {"optimizer": {"name": "adamw", "epsilon": 1e-4}}
-        one = trial(3, {**module_config("transformer_encoder", dtype), **calm})
-        recipe = Recipe.of(one.config)
+        candidate = trial(3, {**module_config("transformer_encoder", dtype), **calm})
+        recipe = Recipe.of(candidate.config)
         step, traced = (make(recipe, dtype, CPU) for make in (step_of, TracedStep))
         assert step.kind.startswith("generated ")
-        pack = Pack(one, width=3)
-        pack.fill([one])
+        pack = Pack(candidate, width=3)
+        pack.fill([candidate])
         states = [pack._tensors.state, pack._tensors.state]
         for number in range(3):
             batch = recipe.task.training(
@@ -271,8 +273,8 @@ def test_generated_steps_are_the_traced_ones(dtype: str, bound: float, tmp_path:
                 states[0].step,
             )
             states = [
-                own(pack._tensors.knobs, pack._tensors.seeds, state, batch)
-                for own, state in zip((step, traced), states, strict=True)
+                train_step(pack._tensors.knobs, pack._tensors.seeds, state, batch)
+                for train_step, state in zip((step, traced), states, strict=True)
             ]
             assert number + 1 == int(states[0].step[0])
         for left, right in zip(*map(tree_leaves, states), strict=True):
@@ -281,11 +283,11 @@ def test_generated_steps_are_the_traced_ones(dtype: str, bound: float, tmp_path:
 
 def test_the_kind_of_step_says_that_it_is_generated_and_why_it_is_none_by_hand(tmp_path: Path) -> None:
     with using(plugins_asked_for([str(write(tmp_path, "gated_recurrence"))])):
-        one = module_config("gated_recurrence")
-        assert describe_step(one, "cpu").startswith("generated: ")
-        assert method_of(one, "cpu") == "generated"
-        pack = Pack(trial(0, one), width=1)
-        pack.fill([trial(0, one)])
+        settings = module_config("gated_recurrence")
+        assert describe_step(settings, "cpu").startswith("generated: ")
+        assert method_of(settings, "cpu") == "generated"
+        pack = Pack(trial(0, settings), width=1)
+        pack.fill([trial(0, settings)])
         [report] = pack.train(3)
         assert report.fingerprint is not None
         assert report.fingerprint.step_kind.startswith("generated ")
@@ -296,11 +298,11 @@ def test_a_program_that_gives_other_numbers_is_not_used(tmp_path: Path) -> None:
     file = write(tmp_path, "layer_norm_plain")
     wrong = patch("workers.numerics.programs.running.PREAMBLE", _wrong_preamble())
     with using(plugins_asked_for([str(file)])), wrong, patch.object(lane_programs, "_GRADIENTS", {}):
-        one = module_config("layer_norm_plain")
+        settings = module_config("layer_norm_plain")
         assert re.search(
-            "traced: .*; what is generated gives other numbers than its operations", describe_step(one, "cpu")
+            "traced: .*; what is generated gives other numbers than its operations", describe_step(settings, "cpu")
         )
-        assert isinstance(step_of(Recipe.of(one), "one", CPU), TracedStep)
+        assert isinstance(step_of(Recipe.of(settings), "one", CPU), TracedStep)
 
 
 def _wrong_preamble() -> str:
@@ -317,12 +319,12 @@ def test_a_model_with_an_operation_that_no_program_has_is_traced(tmp_path: Path)
 
 def gradient_cases() -> dict[str, dict[str, Any]]:
     """Return cases whose gradients differ: no gradient depends on an optimizer, a schedule or an average."""
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    cases: dict[str, tuple[str, dict[str, Any]]] = {}
     for name, case in step_cases():
         if "entmax" not in name and "sparsemax" not in name:
             parts = [case.get(section) for section in ("task", "model", "learning", "training")]
-            found.setdefault(plugins.canonical_json(parts), (name, case))
-    return dict(found.values())
+            cases.setdefault(plugins.canonical_json(parts), (name, case))
+    return dict(cases.values())
 
 
 CASES = gradient_cases()
@@ -332,11 +334,11 @@ CASES = gradient_cases()
 @pytest.mark.parametrize("name", sorted(CASES, key=lambda name: name != "gpt with every dropout in float32"))
 def test_programs_of_packaged_models_give_the_traced_gradient(name: str) -> None:
     """Programs also serve what a native step trains: with dropout, padding and every loss."""
-    one = trial(3, CASES[name])
-    recipe = Recipe.of(one.config).pad()
-    found = lane_programs.gradient_by_program(recipe, CPU)
-    if isinstance(found, str):
-        assert found.startswith("no code is generated for ")
+    candidate = trial(3, CASES[name])
+    recipe = Recipe.of(candidate.config).pad()
+    program = lane_programs.gradient_by_program(recipe, CPU)
+    if isinstance(program, str):
+        assert program.startswith("no code is generated for ")
         return
     bound = {torch.float32: 1e-4, torch.float64: 1e-9}[recipe.dtype]
     seeds, step = torch.arange(3), torch.tensor([0, 4, 7])
@@ -345,10 +347,10 @@ def test_programs_of_packaged_models_give_the_traced_gradient(name: str) -> None
     keep = draw_masks(recipe, knobs, seeds, step, batch["inputs"])
     layout = layout_of(recipe)
     parameters = layout.initial(seeds).to(recipe.dtype)
-    gradient, loss = found(knobs, parameters, batch, keep)
+    gradient, loss = program(knobs, parameters, batch, keep)
     for lane in range(3):
-        own = [tree_map(lambda one, at=lane: one[at], tree) for tree in (knobs, parameters, batch, keep)]
-        right, right_loss = gradient_of(recipe.bind(own[0]), layout, *own[1:])
+        inputs = [tree_map(lambda tensor, at=lane: tensor[at], tree) for tree in (knobs, parameters, batch, keep)]
+        right, right_loss = gradient_of(recipe.bind(inputs[0]), layout, *inputs[1:])
         torch.testing.assert_close(gradient[lane], right, rtol=0, atol=bound * float(right.abs().max()))
         torch.testing.assert_close(loss[lane], right_loss, rtol=bound, atol=bound)
 
@@ -367,14 +369,14 @@ def test_the_first_stage_of_transfers_is_generated() -> None:
 
 def check_calls(function: Callable[..., Any], lanes: list[Tensor], bound: float = 1e-5) -> None:
     """Call a program twice with all lanes [L, ...] on memory full of NaN: each gives what its operations give."""
-    program = LaneProgram(function, [one[0] for one in lanes])
+    program = LaneProgram(function, [tensor[0] for tensor in lanes])
     assert program.load()
     for _ in range(2):
-        found = program(lanes, spoil=True)
+        actual = program(lanes, spoil=True)
         for lane in range(len(lanes[0])):
-            expected = tree_leaves(function(*(one[lane] for one in lanes)))
-            for own, right in zip(found, expected, strict=True):
-                torch.testing.assert_close(own[lane], right, rtol=bound, atol=bound, equal_nan=True)
+            expected = tree_leaves(function(*(tensor[lane] for tensor in lanes)))
+            for values, right in zip(actual, expected, strict=True):
+                torch.testing.assert_close(values[lane], right, rtol=bound, atol=bound, equal_nan=True)
 
 
 def numbers(*shape: int, seed: int = 1) -> Tensor:
@@ -514,5 +516,5 @@ def test_a_number_read_past_torchs_operations_is_refused(read: Callable[[Tensor]
     file = write(tmp_path, "layer_norm_plain")
     with using(plugins_asked_for([str(file)])), patch.object(lane_programs, "gradient_of", reading):
         recipe = Recipe.of(module_config("layer_norm_plain")).pad()
-        found = lane_programs.LaneGradient(recipe, "one").find_fault()
-    assert "cannot be recorded: RuntimeError: Cannot access data pointer" in str(found)
+        fault = lane_programs.LaneGradient(recipe, "one").find_fault()
+    assert "cannot be recorded: RuntimeError: Cannot access data pointer" in str(fault)

@@ -47,7 +47,7 @@ def both_steps(recipe: Recipe, lanes: int = 3) -> tuple[Any, Any]:
     layout, seeds = layout_of(recipe), torch.arange(lanes) * 7919 + 3
     knobs = {path: torch.full((lanes,), float(value)).double() for path, value in recipe.knobs().items()}
     parameters = (layout.initial(seeds) * 10).to(recipe.dtype)
-    start = vmap(lambda one: initial_state(recipe, layout, one))(parameters)
+    start = vmap(lambda flat: initial_state(recipe, layout, flat))(parameters)
     streams = Streams.of(seeds, Purpose.TRAINING_DATA, start.step)
     batch = recipe.task.training(streams, recipe.training.batch, start.step)
     native = step_of(recipe, repr(recipe), torch.device("cpu"))
@@ -267,9 +267,9 @@ def test_where_nothing_can_be_kept_a_library_is_compiled_aside_which_is_said(
     (tmp_path / "aside").mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "aside"))
-    found = native.library("streams")
-    assert found is not None
-    assert Path(found._name).parent.parent == tmp_path / "aside"
+    library = native.library("streams")
+    assert library is not None
+    assert Path(library._name).parent.parent == tmp_path / "aside"
     assert not list((tmp_path / "aside").iterdir())
     assert caplog.messages[1:] == [
         f"{tmp_path / 'file' / 'graft'} cannot be written to, so that each process compiles anew; set XDG_CACHE_HOME"

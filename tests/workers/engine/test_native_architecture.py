@@ -52,17 +52,17 @@ LEARNED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", LEARNED)
 def test_the_gradient_is_torchs(name: str) -> None:
-    own = configuration(**LEARNED[name])
-    trials = [trial(number, own) for number in range(3)]
-    for number, one in enumerate(trials):
-        one.config["model"]["norm_epsilon"] = 0.001 * (number + 1)  # a knob, which every model of a lane has
+    settings = configuration(**LEARNED[name])
+    trials = [trial(number, settings) for number in range(3)]
+    for number, candidate in enumerate(trials):
+        candidate.config["model"]["norm_epsilon"] = 0.001 * (number + 1)  # a knob, which every model of a lane has
     pack = Pack(trials[0], width=3)
     step, tensors = pack._step, pack._tensors  # pyright: ignore[reportPrivateUsage]
     assert isinstance(step, NativeStep)
     pack.fill(trials)
     pack.train(2)
-    recipe = Recipe.of(own)
-    [batch] = draw_training_batches(recipe, [LaneTrial.of(one) for one in trials], tensors)
+    recipe = Recipe.of(settings)
+    [batch] = draw_training_batches(recipe, [LaneTrial.of(candidate) for candidate in trials], tensors)
     load_gradients()
     layout, (knobs, parameters) = layout_of(recipe), (tensors.knobs, tensors.state.parameters)
     expected, losses = vmap(lambda knobs, flat, batch: gradient_of(recipe.bind(knobs), layout, flat, batch, {}))(
@@ -80,17 +80,17 @@ def test_the_gradient_is_torchs(name: str) -> None:
 def test_metrics_are_the_traced_ones(name: str) -> None:
     """Means over the models, also of lanes that copies fill up."""
     trials = [trial(number, configuration(**LEARNED[name])) for number in range(3)]
-    found = list[dict[int, tuple[Metric, ...]]]()
+    evaluations = list[dict[int, tuple[Metric, ...]]]()
     for kind in ("", "generated AVX2"):
         with as_trained_by(kind):
             pack = Pack(trials[0], width=4)
             pack.fill(trials)
-            found.append(pack.evaluate([0, 1, 2]))
+            evaluations.append(pack.evaluate([0, 1, 2]))
             assert isinstance(pack._step, NativeStep) == (not kind)  # pyright: ignore[reportPrivateUsage]
-    for number, metrics in found[0].items():
-        for one, other in zip(metrics, found[1][number], strict=True):
-            assert one[:-1] == other[:-1]
-            assert one.value == pytest.approx(other.value, rel=1e-12, abs=1e-15)
+    for number, metrics in evaluations[0].items():
+        for metric, other in zip(metrics, evaluations[1][number], strict=True):
+            assert metric[:-1] == other[:-1]
+            assert metric.value == pytest.approx(other.value, rel=1e-12, abs=1e-15)
 
 
 def test_what_generated_steps_learned_is_learned_by_them_again() -> None:

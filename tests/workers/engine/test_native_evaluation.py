@@ -41,8 +41,8 @@ def native_outputs(case: Case, batch: Batch, lanes: slice = slice(None), label: 
     recipe = case.recipe.bind({path: values[lanes] for path, values in case.knobs.items()})
     computed = native_model(case.recipe.model.evaluations()[label], case.recipe.task, case.recipe.dtype, CPU)
     assert computed, find_obstacle(case.recipe, label, CPU)
-    own = {name: tensor[lanes] for name, tensor in batch.items()}
-    return computed.outputs(recipe.model.evaluations()[label], recipe.task, case.parameters[lanes], own)
+    lane_batch = {name: tensor[lanes] for name, tensor in batch.items()}
+    return computed.outputs(recipe.model.evaluations()[label], recipe.task, case.parameters[lanes], lane_batch)
 
 
 def models_outputs(case: Case, batch: Batch, label: str = "") -> Tensor:
@@ -62,12 +62,12 @@ def assert_models_outputs(recipe: Recipe, seed: int = 0, count: int = 5, toleran
     """At the positions that metrics read; zero at others."""
     case = Case(recipe, seed=seed)
     for batch, label in itertools.product(sets_of(case, count).values(), labels_of(recipe)):
-        found, exact = native_outputs(case, batch, label=label), models_outputs(case, batch, label)
-        assert found.shape == exact.shape
+        actual, exact = native_outputs(case, batch, label=label), models_outputs(case, batch, label)
+        assert actual.shape == exact.shape
         wanted = recipe.task.evaluated_positions(batch)
         if wanted is not None:
             exact = exact.where(wanted[..., None], torch.zeros((), dtype=exact.dtype))
-        assert (found - exact).abs().max() <= tolerance * max(1.0, float(exact.abs().max()))
+        assert (actual - exact).abs().max() <= tolerance * max(1.0, float(exact.abs().max()))
 
 
 @pytest.mark.long
@@ -92,7 +92,7 @@ def test_a_sequence_has_the_same_outputs_alone_and_among_others(
     (batch, *_) = sets_of(case, 19).values()
     together = native_outputs(case, batch)
     for n in range(together.shape[1]):
-        alone = native_outputs(case, {key: one[:, n : n + 1] for key, one in batch.items()})
+        alone = native_outputs(case, {key: tensor[:, n : n + 1] for key, tensor in batch.items()})
         rounding = 128 * torch.finfo(alone.dtype).eps
         torch.testing.assert_close(alone, together[:, n : n + 1], rtol=rounding, atol=rounding)
 
@@ -113,13 +113,15 @@ def test_all_options_in_float32(case: tuple[dict[str, Any], dict[str, Any]], see
     rounded.parameters = exact.parameters * (1 + signs * 2**-24)
     sets = sets_of(exact, 5)
     for (condition, batch), label in itertools.product(sets_of(lanes, 5).items(), labels_of(lanes.recipe)):
-        found = native_outputs(lanes, batch, label=label).double()
+        actual = native_outputs(lanes, batch, label=label).double()
         truth = models_outputs(exact, sets[condition], label)
         moved = models_outputs(rounded, sets[condition], label) - truth
         wanted = exact.recipe.task.evaluated_positions(batch)
         if wanted is not None:
-            truth, moved = (one.where(wanted[..., None], torch.zeros((), dtype=one.dtype)) for one in (truth, moved))
-        assert (found - truth).norm() <= max(1e-5 * truth.norm(), 32 * moved.norm())
+            truth, moved = (
+                tensor.where(wanted[..., None], torch.zeros((), dtype=tensor.dtype)) for tensor in (truth, moved)
+            )
+        assert (actual - truth).norm() <= max(1e-5 * truth.norm(), 32 * moved.norm())
 
 
 @settings(max_examples=20)
@@ -139,23 +141,35 @@ def test_bits_do_not_depend_on_the_number_of_lanes(case: tuple[dict[str, Any], d
 def test_the_minimal_model(scorer: dict[str, Any], length: int, more: int, widths: tuple[int, int, int]) -> None:
     task = {"name": "set_complement", "length": length, "vocabulary": length + more}
     model = dict(zip(("width", "key_width", "value_width"), widths, strict=True))
-    one = config(steps=9, every=9, dtype="float64")
-    one["task"], one["training"]["batch"] = task, 5
-    one["model"] = {"name": "minimal", "scorer": scorer, "embedding_dropout": 0.3, "residual_dropout": 0.2, **model}
-    assert_models_outputs(Recipe.of(one), count=37)
+    configuration = config(steps=9, every=9, dtype="float64")
+    configuration["task"], configuration["training"]["batch"] = task, 5
+    configuration["model"] = {
+        "name": "minimal",
+        "scorer": scorer,
+        "embedding_dropout": 0.3,
+        "residual_dropout": 0.2,
+        **model,
+    }
+    assert_models_outputs(Recipe.of(configuration), count=37)
 
 
 @pytest.mark.parametrize("scorer", ["softmax", "ssa", "softmax_learned", "adaptive_temperature"])
 def test_attention_pooling(scorer: str) -> None:
-    one = config(steps=9, every=9, dtype="float64")
-    one["task"], one["model"] = RETRIEVAL, {"name": "attention_pooling", "width": 12, "scorer": {"name": scorer}}
-    assert_models_outputs(Recipe.of(one))
+    configuration = config(steps=9, every=9, dtype="float64")
+    configuration["task"], configuration["model"] = (
+        RETRIEVAL,
+        {"name": "attention_pooling", "width": 12, "scorer": {"name": scorer}},
+    )
+    assert_models_outputs(Recipe.of(configuration))
 
 
 def test_linearised_attention_at_every_temperature() -> None:
-    one = config(steps=9, every=9, dtype="float64")
-    one["task"], one["model"] = REGRESSION, {"name": "linearised_attention", "temperatures": "0.5 2"}
-    recipe = Recipe.of(one)
+    configuration = config(steps=9, every=9, dtype="float64")
+    configuration["task"], configuration["model"] = (
+        REGRESSION,
+        {"name": "linearised_attention", "temperatures": "0.5 2"},
+    )
+    recipe = Recipe.of(configuration)
     assert len(labels_of(recipe)) == len(recipe.model.evaluations()) - 1  # all but the estimated one
     assert_models_outputs(recipe)
 
@@ -171,8 +185,8 @@ def test_metrics_read_no_other_positions_than_they_say(name: str) -> None:
             continue
         outputs = Streams.of(seeds, Purpose.INITIAL, 5).normal(*batch["inputs"].shape[1:3], 40)
         others = outputs.where(wanted[..., None], 3 * outputs.flip(1) + 1)
-        found, changed = (vmap(task.metrics)(values, batch) for values in (outputs, others))
-        for metric, values in found.items():
+        metrics, changed = (vmap(task.metrics)(values, batch) for values in (outputs, others))
+        for metric, values in metrics.items():
             assert torch.equal(values, changed[metric]), metric
 
 
@@ -183,7 +197,10 @@ def metrics_of(trials: list[Any], monkeypatch: pytest.MonkeyPatch, *, traced: bo
             patched.setattr(evaluation, "find_obstacle", lambda *_: "asked for")
         pack = Pack(trials[0], width=len(trials))
         pack.fill(trials)
-        return {number: list(found) for number, found in pack.evaluate([one.number for one in trials]).items()}
+        return {
+            number: list(metrics)
+            for number, metrics in pack.evaluate([candidate.number for candidate in trials]).items()
+        }
 
 
 @pytest.mark.sampled(3)
@@ -204,15 +221,15 @@ def metrics_of(trials: list[Any], monkeypatch: pytest.MonkeyPatch, *, traced: bo
 def test_native_evaluation_is_the_traced_one(
     task: dict[str, Any], model: dict[str, Any], dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = config(steps=9, every=9, dtype=dtype, validation_batch=20)
+    configuration = config(steps=9, every=9, dtype=dtype, validation_batch=20)
     widths = {} if model["name"] in ("minimal", "linearised_attention") else {"width": 12}
-    one["task"], one["model"], one["training"]["batch"] = task, {**widths, **model}, 6
-    trials = [trial(number, one) for number in range(3)]
-    found, expected = (metrics_of(trials, monkeypatch, traced=traced) for traced in (False, True))
-    for number, metrics in found.items():
-        for own, other in zip(metrics, expected[number], strict=True):
-            assert own[:-1] == other[:-1]
-            assert own.value == pytest.approx(other.value, rel=1e-10 if dtype == "float64" else 1e-5, abs=1e-12)
+    configuration["task"], configuration["model"], configuration["training"]["batch"] = task, {**widths, **model}, 6
+    trials = [trial(number, configuration) for number in range(3)]
+    actual, expected = (metrics_of(trials, monkeypatch, traced=traced) for traced in (False, True))
+    for number, metrics in actual.items():
+        for metric, other in zip(metrics, expected[number], strict=True):
+            assert metric[:-1] == other[:-1]
+            assert metric.value == pytest.approx(other.value, rel=1e-10 if dtype == "float64" else 1e-5, abs=1e-12)
 
 
 def test_copies_that_fill_up_the_lanes_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,10 +249,10 @@ def test_copies_that_fill_up_the_lanes_are_not_computed(monkeypatch: pytest.Monk
 
         with monkeypatch.context() as patch:
             patch.setattr(self, "_outputs", note_lanes)
-            found = native_evaluation(self, knobs, flat, batch, used)
-        assert {len(values) for values in found.values()} == {4}
-        assert all(torch.equal(values[3], values[0]) for values in found.values())
-        return found
+            metrics = native_evaluation(self, knobs, flat, batch, used)
+        assert {len(values) for values in metrics.values()} == {4}
+        assert all(torch.equal(values[3], values[0]) for values in metrics.values())
+        return metrics
 
     monkeypatch.setattr(evaluation.NativeEvaluation, "__call__", note)
     pack.fill(trials)
@@ -258,7 +275,10 @@ def test_copies_that_fill_up_the_lanes_are_not_computed(monkeypatch: pytest.Monk
     ids=str,
 )
 def test_a_dry_run_says_what_is_traced(model: dict[str, Any], training: dict[str, Any], said: str) -> None:
-    one = config(steps=9, every=9)
-    one["task"], one["model"] = COMPLEMENT, {"name": "transformer", "width": 12, "heads": 2, **model}
-    one["training"] |= training
-    assert describe_evaluation(one, "cpu") == said
+    configuration = config(steps=9, every=9)
+    configuration["task"], configuration["model"] = (
+        COMPLEMENT,
+        {"name": "transformer", "width": 12, "heads": 2, **model},
+    )
+    configuration["training"] |= training
+    assert describe_evaluation(configuration, "cpu") == said

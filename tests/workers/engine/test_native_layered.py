@@ -141,9 +141,9 @@ def test_float32_is_close(task: dict[str, Any], scorer: str) -> None:
     "model", [{}, {"scorer": {"name": "ssa"}, "attention_dropout": 0.2, "pre_norm": False}], ids=str
 )
 def test_trials_train_alike_alone_and_together(model: dict[str, Any]) -> None:
-    one = config(steps=20, every=10, dtype="float32")
-    one["task"], one["model"] = ADDITION, {"name": "transformer", "width": 12, "heads": 2, **model}
-    in_pack, alone = lanes_alone_and_together([trial(number, one) for number in range(5)])
+    configuration = config(steps=20, every=10, dtype="float32")
+    configuration["task"], configuration["model"] = ADDITION, {"name": "transformer", "width": 12, "heads": 2, **model}
+    in_pack, alone = lanes_alone_and_together([trial(number, configuration) for number in range(5)])
     assert in_pack == alone
 
 
@@ -157,8 +157,8 @@ def test_threads_do_not_disturb_one_another() -> None:
     case = Case(recipe_of(LANGUAGE, {"name": "transformer", "width": 32, "attention_dropout": 0.1}, 16, "float32"), 4)
     expected = case.native()
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: case.native(), range(16)):
-            assert torch.equal(found[0], expected[0])
+        for actual in pool.map(lambda _: case.native(), range(16)):
+            assert torch.equal(actual[0], expected[0])
 
 
 def test_numbers_below_the_smallest_normal_one_are_numbers_again_afterwards() -> None:
@@ -177,18 +177,18 @@ def test_what_is_no_number_shows_in_the_loss(scorer: str, broken: float) -> None
 @pytest.mark.parametrize(("name", "task"), [(name, task) for name, tasks in TASKS.items() for task in tasks], ids=str)
 def test_a_loss_is_the_sum_over_positions_that_its_task_says(name: str, task: dict[str, Any]) -> None:
     case = Case(recipe_of(task, {"name": name}))
-    own: Task = case.recipe.task
+    built_task: Task = case.recipe.task
     outputs = Streams.of(case.seeds, Purpose.INITIAL, 5).normal(*case.batch["inputs"].shape[1:3], 64)
-    targets, weights = own.position_targets(case.batch, torch.float64)
-    if own.position_loss == "cross_entropy":
+    targets, weights = built_task.position_targets(case.batch, torch.float64)
+    if built_task.position_loss == "cross_entropy":
         losses = -outputs.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
     else:
         numbers = outputs[..., 0]
-        squared = own.position_loss == "squared"
+        squared = built_task.position_loss == "squared"
         losses = (numbers - targets).square() if squared else torch.nn.functional.softplus(-numbers * targets)
     for lane in range(2):
         batch = {key: tensor[lane] for key, tensor in case.batch.items()}
-        torch.testing.assert_close((losses * weights)[lane].sum(), own.loss(outputs[lane], batch))
+        torch.testing.assert_close((losses * weights)[lane].sum(), built_task.loss(outputs[lane], batch))
 
 
 @pytest.mark.parametrize(
@@ -211,12 +211,12 @@ def test_what_is_not_covered_says_why(model: dict[str, Any], reason: str) -> Non
 def test_every_scorer_is_covered_or_says_why() -> None:
     for name in plugins.names(Scorer):
         recipe = recipe_of(COMPLEMENT, {"name": "transformer", "scorer": {"name": name}})
-        found = native_model(recipe.model, recipe.task, recipe.dtype, CPU)
-        assert (find_obstacle(recipe, CPU) is None) == (found is not None)
+        model = native_model(recipe.model, recipe.task, recipe.dtype, CPU)
+        assert (find_obstacle(recipe, CPU) is None) == (model is not None)
 
 
 def test_another_device_has_no_native_step() -> None:
     recipe, device = recipe_of(COMPLEMENT, {"name": "transformer"}), torch.device("cuda")
-    found = find_native_obstacle(recipe.model, recipe.task, recipe.dtype, device)
-    assert found == "the native step runs on a CPU, not on cuda"
+    obstacle = find_native_obstacle(recipe.model, recipe.task, recipe.dtype, device)
+    assert obstacle == "the native step runs on a CPU, not on cuda"
     assert find_obstacle(recipe, device) == "the fused step knows the minimal transformer on set complement alone"

@@ -41,13 +41,13 @@ def layered(name: str, **fields: Any) -> Knobs:
 
 
 def ssa(numbers: random.Random) -> dict[str, Any]:
-    own = layered("transformer", pre_norm=False, canon="ABCD", activation={"name": "swiglu"})(numbers)
-    return own | {"scorer": {"name": "ssa_fixed", "b": numbers.uniform(0.2, 2), "n": numbers.uniform(1, 2)}}
+    model = layered("transformer", pre_norm=False, canon="ABCD", activation={"name": "swiglu"})(numbers)
+    return model | {"scorer": {"name": "ssa_fixed", "b": numbers.uniform(0.2, 2), "n": numbers.uniform(1, 2)}}
 
 
 def rotary(numbers: random.Random) -> dict[str, Any]:
-    own = layered("regressor", query_key_norm=True, activation={"name": "spline"})(numbers)
-    return own | {"position": {"name": "rotary", "base": numbers.uniform(5, 500)}}
+    model = layered("regressor", query_key_norm=True, activation={"name": "spline"})(numbers)
+    return model | {"position": {"name": "rotary", "base": numbers.uniform(5, 500)}}
 
 
 def pooling(numbers: random.Random) -> dict[str, Any]:
@@ -83,17 +83,17 @@ def trials_of(family: str, count: int) -> list[Trial]:
     """Trials of one structure, every knob of which is random; the last ones are longer."""
     task, model = FAMILIES[family]
     numbers = random.Random(family)
-    found: list[Trial] = []
+    trials: list[Trial] = []
     for number in range(count):
         rate = {"learning_rate": 10 ** numbers.uniform(-3, -1.5), "clip_norm": numbers.uniform(0.1, 2)}
         optimizer = {**OPTIMIZERS.get(family, {"name": "adamw"}), **rate}
         averaging = AVERAGINGS.get(family)
-        one = config(steps=STEPS + number, every=EVERY, dtype="float32", optimizer=optimizer, averaging=averaging)
-        one["task"], one["model"] = task, model(numbers)
-        one["training"] |= {"batch": 7, "validation_batch": 12}
-        found.append(trial(number, one))
-    assert len({one.structure for one in found}) == 1
-    return found
+        settings = config(steps=STEPS + number, every=EVERY, dtype="float32", optimizer=optimizer, averaging=averaging)
+        settings["task"], settings["model"] = task, model(numbers)
+        settings["training"] |= {"batch": 7, "validation_batch": 12}
+        trials.append(trial(number, settings))
+    assert len({candidate.structure for candidate in trials}) == 1
+    return trials
 
 
 Seen = dict[tuple[int, int], Report]
@@ -104,9 +104,9 @@ def train(pack: Pack, seen: Seen, most: int = 1000) -> None:
     seen.update({(report.number, report.step): replace(report, fence=0) for report in pack.train(most)})
 
 
-def alone(one: Trial) -> Seen:
-    pack, seen = Pack(one, width=2), Seen()
-    pack.fill([one])
+def alone(candidate: Trial) -> Seen:
+    pack, seen = Pack(candidate, width=2), Seen()
+    pack.fill([candidate])
     while pack.running:
         train(pack, seen)
     return seen
@@ -127,9 +127,11 @@ def test_refilled_resized_stopped_and_resumed(family: str, tmp_path: Path) -> No
     train(pack, seen, 3)
     snapshot = pack.snapshot()
     assert snapshot
-    saved = {one.number: one for one in archive.write("worker", snapshot)}
+    saved = {checkpoint.number: checkpoint for checkpoint in archive.write("worker", snapshot)}
     train(pack, seen, 2)  # is lost, and made again
-    resumed = [replace(one, fence=1, checkpoints=(saved[one.number],)) for one in (second, *reversed(first))]
+    resumed = [
+        replace(candidate, fence=1, checkpoints=(saved[candidate.number],)) for candidate in (second, *reversed(first))
+    ]
     other = Pack(second, width=4, archive=archive)
     other.fill(resumed)
     assert [lane.step for lane in other.lanes if lane] == [4, 8, 8, 8]
@@ -137,17 +139,17 @@ def test_refilled_resized_stopped_and_resumed(family: str, tmp_path: Path) -> No
         train(other, seen)
         if third.number not in other.running and other.free and (third.number, EVERY) not in seen:
             other.fill([third])
-    assert seen == {key: report for one in trials for key, report in alone(one).items()}
+    assert seen == {key: report for candidate in trials for key, report in alone(candidate).items()}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_free_lanes_at_the_end_are_left_out_of_the_gradient(family: str) -> None:
     """Whatever stands in them, the first lane's step is the same to the bit."""
-    one, other = trials_of(family, 2)
-    pack = Pack(one, width=3)
-    pack.fill([one, other])
+    candidate, other = trials_of(family, 2)
+    pack = Pack(candidate, width=3)
+    pack.fill([candidate, other])
     step, tensors, lanes = pack._step, pack._tensors, pack.lanes  # pyright: ignore[reportPrivateUsage]
-    [batch] = draw_training_batches(Recipe.of(one.config), lanes, tensors)
+    [batch] = draw_training_batches(Recipe.of(candidate.config), lanes, tensors)
     whole = step(tensors.knobs, tensors.seeds, tensors.state, batch)
     tensors.state.parameters[1:] = torch.nan
     alone = step(tensors.knobs, tensors.seeds, tensors.state, batch, 1)

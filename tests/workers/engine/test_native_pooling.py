@@ -73,9 +73,9 @@ class Everywhere(LinearRegression):
     """A loss at all positions, given or not, of prompts of different lengths."""
 
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        found = super().training(streams, batch, step)
+        prompts = super().training(streams, batch, step)
         lengths = 3 + streams.words(batch).remainder(self.pairs - 1)
-        return found | {"lengths": lengths}
+        return prompts | {"lengths": lengths}
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         return (outputs[..., 0] - batch["targets"][..., None]).square().mean()
@@ -114,9 +114,9 @@ def test_float32_is_close_and_alone_as_together(task: dict[str, Any], model: dic
 
 @pytest.mark.parametrize(("task", "model"), CASES, ids=str)
 def test_trials_train_alike_alone_and_together(task: dict[str, Any], model: dict[str, Any]) -> None:
-    one = config(steps=20, every=10, dtype="float32")
-    one["task"], one["model"] = task, model
-    in_pack, alone = lanes_alone_and_together([trial(number, one) for number in range(5)])
+    configuration = config(steps=20, every=10, dtype="float32")
+    configuration["task"], configuration["model"] = task, model
+    in_pack, alone = lanes_alone_and_together([trial(number, configuration) for number in range(5)])
     assert in_pack == alone
 
 

@@ -42,13 +42,13 @@ def gradient_of_pieces(recipe: Recipe, case: Case, lane: int) -> tuple[Tensor, T
     }
     sites = model.sites(task, recipe.training.batch, batch["inputs"].shape[1])
     keep = {
-        name: keep_mask(open_stream(int(case.seeds[lane]), DROPOUT, 0, place), rate, shape)
-        for place, (name, (shape, rate)) in enumerate(sites.items())
+        name: keep_mask(open_stream(int(case.seeds[lane]), DROPOUT, 0, site), rate, shape)
+        for site, (name, (shape, rate)) in enumerate(sites.items())
         if rate
     }
     loss = task.loss(model.outputs(values, batch, keep), batch)
-    found = torch.autograd.grad(loss, [*values.values()], allow_unused=True, materialize_grads=True)
-    return case.layout.join(dict(zip(values, found, strict=True))), loss.detach()
+    gradients = torch.autograd.grad(loss, [*values.values()], allow_unused=True, materialize_grads=True)
+    return case.layout.join(dict(zip(values, gradients, strict=True))), loss.detach()
 
 
 def assert_equal_gradients(recipe: Recipe, seed: int, tolerance: float = 1e-10) -> None:
@@ -95,10 +95,10 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 def settings_of(task: dict[str, Any], model: dict[str, Any], dtype: str, **given: Any) -> dict[str, Any]:
-    one = config(steps=30, every=30, dtype=dtype, **given)
-    one["task"], one["training"]["batch"] = task, 8
-    one["model"] = plugins.config_of(plugins.build(Model, model))
-    return one
+    configuration = config(steps=30, every=30, dtype=dtype, **given)
+    configuration["task"], configuration["training"]["batch"] = task, 8
+    configuration["model"] = plugins.config_of(plugins.build(Model, model))
+    return configuration
 
 
 @pytest.mark.parametrize(("task", "model"), MODELS[:4], ids=str)
@@ -108,7 +108,7 @@ def test_gradients_of_other_models(task: dict[str, Any], model: dict[str, Any]) 
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
-@pytest.mark.parametrize("averaging", [{"name": "bema"}, {"name": "ema", "kappa": 0.7}], ids=lambda one: one["name"])
+@pytest.mark.parametrize("averaging", [{"name": "bema"}, {"name": "ema", "kappa": 0.7}], ids=lambda part: part["name"])
 @pytest.mark.parametrize(("task", "model"), MODELS, ids=str)
 def test_whole_trainings(
     task: dict[str, Any], model: dict[str, Any], averaging: dict[str, Any], dtype: str, tolerance: float
@@ -117,27 +117,27 @@ def test_whole_trainings(
 
     With the usual epsilon Adam's first steps are the signs of gradients, of which some are rounding alone in float32.
     """
-    one = settings_of(task, model, dtype, averaging=averaging)
-    one["optimizer"] |= {"epsilon": 1e-8 if dtype == "float64" else 1e-3}
-    trials = [trial(number, one) for number in range(3)]
+    configuration = settings_of(task, model, dtype, averaging=averaging)
+    configuration["optimizer"] |= {"epsilon": 1e-8 if dtype == "float64" else 1e-3}
+    trials = [trial(number, configuration) for number in range(3)]
     pack = Pack(trials[0], width=3)
     pack.fill(trials)
     pack.train(29)
     recipe = Recipe.of(trials[0].config)
     sections = ("task", "model", "optimizer", "averaging", "learning")
     resolved = {name: plugins.config_of(getattr(recipe, name)) for name in sections}
-    for index, own in enumerate(trials):
-        stage = Stage(own.seed, {**resolved, "training": own.config["training"]})
+    for index, candidate in enumerate(trials):
+        stage = Stage(candidate.seed, {**resolved, "training": candidate.config["training"]})
         state = stage.start()
         for step in range(29):
             state, _ = stage.step(state, step)
         values, _, shadow = state
         expected = [values, *(average for _, _, average in stage.averaging.variants(shadow, values, 29))]
-        for found, truth in zip(pack.parameters_by_variant(index, own).values(), expected, strict=True):
-            assert difference(found, truth) <= tolerance
+        for actual, truth in zip(pack.parameters_by_variant(index, candidate).values(), expected, strict=True):
+            assert difference(actual, truth) <= tolerance
 
 
-def difference(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
+def difference(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
     """Return the norm of all differences, over that of all numbers."""
-    errors = torch.cat([(tensor - expected[name]).flatten().double() for name, tensor in found.items()])
+    errors = torch.cat([(tensor - expected[name]).flatten().double() for name, tensor in actual.items()])
     return float(errors.norm() / torch.cat([tensor.flatten().double() for tensor in expected.values()]).norm())

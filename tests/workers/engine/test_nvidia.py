@@ -45,9 +45,9 @@ def no_program(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_driver_and_cards_are_read_from_proc(version: str, tmp_path: Path):
     proc = write_proc(tmp_path, VERSIONS[version], "NVIDIA H200", "NVIDIA H200", "Tesla T4")
-    found = find_driver(proc)
-    assert found == Driver(version, ("NVIDIA H200", "NVIDIA H200", "Tesla T4"))
-    assert str(found) == f"2 x NVIDIA H200, Tesla T4, driver {version}"
+    driver = find_driver(proc)
+    assert driver == Driver(version, ("NVIDIA H200", "NVIDIA H200", "Tesla T4"))
+    assert str(driver) == f"2 x NVIDIA H200, Tesla T4, driver {version}"
 
 
 @pytest.mark.usefixtures("no_program")
@@ -60,7 +60,7 @@ def test_a_driver_without_a_card_is_none_and_one_without_a_version_says_so(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("script", "found"),
+    ("script", "driver"),
     [
         ("echo '560.94, NVIDIA GeForce RTX 4090'", Driver("560.94", ("NVIDIA GeForce RTX 4090",))),
         ("echo 'NVIDIA-SMI has failed'; exit 9", None),
@@ -68,13 +68,13 @@ def test_a_driver_without_a_card_is_none_and_one_without_a_version_says_so(tmp_p
     ],
 )
 def test_where_proc_has_nothing_nvidia_smi_is_asked(
-    script: str, found: Driver | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, driver: Driver | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert find_driver(tmp_path / "nothing") == found
+    assert find_driver(tmp_path / "nothing") == driver
 
 
 def test_an_nvidia_smi_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -117,10 +117,10 @@ def test_cards_are_hidden_by_the_variable_alone(listed: str | None, hidden: bool
     ],
 )
 def test_each_obstacle_has_its_cure_in_one_line(driver: Driver, torch_build: TorchBuild, words: str):
-    told = explain_obstacle(driver, torch_build)
-    assert told.startswith(f"{driver} is here, but torch {torch_build.version} ")
-    assert words in told
-    assert "\n" not in told
+    message = explain_obstacle(driver, torch_build)
+    assert message.startswith(f"{driver} is here, but torch {torch_build.version} ")
+    assert words in message
+    assert "\n" not in message
 
 
 Machine = Callable[..., None]
@@ -179,9 +179,11 @@ def test_a_card_that_torch_sees_but_has_no_kernels_for_is_not_used(monkeypatch: 
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(devices, "find_driver", lambda: Driver("580.65.06", ("Tesla K80",)))
     assert devices.default_device() == "cpu"
-    told = devices.describe_unused_gpu()
-    assert told
-    assert told.endswith("cannot compute on it: CUDA error: no kernel image is available for execution on the device")
+    message = devices.describe_unused_gpu()
+    assert message
+    assert message.endswith(
+        "cannot compute on it: CUDA error: no kernel image is available for execution on the device"
+    )
 
 
 def test_products_of_float32_are_exact_and_the_workspace_of_cublas_is_set(monkeypatch: pytest.MonkeyPatch):

@@ -31,7 +31,7 @@ def test_lanes_together_equal_trials_alone_with_every_knob_random_and_dropout_on
     trials = random_trials(lanes, seed=lanes)
     pack = Pack(trials[0], width=lanes)
     pack.fill(trials)
-    expected = {key: report for one in trials for key, report in alone(one).items()}
+    expected = {key: report for candidate in trials for key, report in alone(candidate).items()}
     assert_same(reports_of(pack), expected)
 
 
@@ -39,7 +39,7 @@ def test_a_refilled_lane_gives_the_numbers_of_the_trial_alone() -> None:
     trials = random_trials(7, seed=70)
     pack = Pack(trials[0], width=3)
     pack.fill(trials[:3])
-    expected = {key: report for one in trials for key, report in alone(one).items()}
+    expected = {key: report for candidate in trials for key, report in alone(candidate).items()}
     assert_same(reports_of(pack, waiting=trials[3:]), expected)
 
 
@@ -48,7 +48,7 @@ def test_lanes_of_different_lengths_out_of_step_equal_trials_alone() -> None:
     trials = [trial(i, config(steps=8 + 5 * i, every=6, **random_knobs(numbers))) for i in range(5)]
     pack = Pack(trials[0], width=2)
     pack.fill(trials[:2])
-    expected = {key: report for one in trials for key, report in alone(one).items()}
+    expected = {key: report for candidate in trials for key, report in alone(candidate).items()}
     assert_same(reports_of(pack, waiting=trials[2:]), expected)
 
 
@@ -60,7 +60,7 @@ def test_resizing_a_pack_in_the_middle_changes_no_number() -> None:
     pack.train(4)
     pack.resize(3)
     seen |= reports_of(pack)
-    assert_same(seen, {key: report for one in trials for key, report in alone(one).items()})
+    assert_same(seen, {key: report for candidate in trials for key, report in alone(candidate).items()})
 
 
 @pytest.mark.parametrize("model", [{"embedding_dropout": 0.3}, {"residual_dropout": 0.3}, {}])
@@ -68,7 +68,7 @@ def test_each_dropout_path_is_the_same_packed_and_alone(model: dict[str, float])
     trials = [trial(i, config(steps=12, every=6, model=model)) for i in range(4)]
     pack = Pack(trials[0], width=4)
     pack.fill(trials)
-    assert_same(reports_of(pack), {key: report for one in trials for key, report in alone(one).items()})
+    assert_same(reports_of(pack), {key: report for candidate in trials for key, report in alone(candidate).items()})
 
 
 def test_a_lane_that_diverges_is_reported_and_freed_and_its_neighbours_never_notice() -> None:
@@ -84,14 +84,14 @@ def test_a_lane_that_diverges_is_reported_and_freed_and_its_neighbours_never_not
     assert [key for key in seen if key[0] == 1] == [(1, 5)]
     assert_same(
         {key: r for key, r in seen.items() if key[0] != 1},
-        {key: r for one in (trials[0], trials[2]) for key, r in alone(one).items()},
+        {key: r for candidate in (trials[0], trials[2]) for key, r in alone(candidate).items()},
     )
 
 
 def test_parameters_that_the_last_step_broke_are_found_by_the_validation() -> None:
-    one = trial(0, config(steps=10, every=5))
-    pack = Pack(one, width=2)
-    pack.fill([one])
+    candidate = trial(0, config(steps=10, every=5))
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
     pack.train(4)
     step = pack._step  # pyright: ignore[reportPrivateUsage]
 
@@ -109,8 +109,8 @@ def test_parameters_that_the_last_step_broke_are_found_by_the_validation() -> No
 
 
 def test_a_trial_reports_at_every_validation_and_at_its_last_step() -> None:
-    one = trial(0, config(steps=25, every=10))
-    seen = alone(one)
+    candidate = trial(0, config(steps=25, every=10))
+    seen = alone(candidate)
     assert [(key[1], r.state) for key, r in seen.items()] == [(10, "running"), (20, "running"), (25, "finished")]
     assert {(m.name, m.variant) for m in seen[0, 25].metrics} == {
         *((name, variant) for name in ("tvd", "itp", "itr") for variant in ("raw", "bema")),
@@ -122,7 +122,7 @@ def test_a_trial_reports_at_every_validation_and_at_its_last_step() -> None:
 def test_an_error_in_a_report_loses_none_of_its_neighbours(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was due then is due at the next call, the last reports of both trials, too."""
     trials = random_trials(2, seed=4, steps=20)
-    expected = {key: report for one in trials for key, report in alone(one).items()}
+    expected = {key: report for candidate in trials for key, report in alone(candidate).items()}
     describe, calls = Reporting._fingerprint_of, itertools.count(1)  # pyright: ignore[reportPrivateUsage]
 
     def describe_or_fail(reporting: Reporting, running: LaneTrial) -> Any:
@@ -144,10 +144,10 @@ def test_float32_packs_agree_with_trials_alone_over_a_short_run() -> None:
     trials = [trial(i, config(steps=10, dtype="float32", **random_knobs(numbers))) for i in range(5)]
     pack = Pack(trials[0], width=5)
     pack.fill(trials)
-    seen, expected = reports_of(pack), {key: r for one in trials for key, r in alone(one).items()}
+    seen, expected = reports_of(pack), {key: r for candidate in trials for key, r in alone(candidate).items()}
     for key, report in expected.items():
-        for one, other in zip(seen[key].metrics, report.metrics, strict=True):
-            assert one.value == other.value, "to the bit on one kind of device"
+        for metric, other in zip(seen[key].metrics, report.metrics, strict=True):
+            assert metric.value == other.value, "to the bit on one kind of device"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -176,18 +176,18 @@ def test_a_diverging_trial_is_told_whatever_its_scorer(scorer: str) -> None:
 
 def test_every_thread_replays_recordings_as_they_are() -> None:
     """Torch's switch for fusing and reordering is each thread's own."""
-    traced, found = Traced("negation", torch.neg), list[bool]()
-    one = torch.ones(3)
-    traced(one)
+    traced, switches = Traced("negation", torch.neg), list[bool]()
+    ones = torch.ones(3)
+    traced(ones)
 
     def replay() -> None:
-        traced(one)
-        found.append(torch._C._get_graph_executor_optimize())  # pyright: ignore[reportPrivateUsage]
+        traced(ones)
+        switches.append(torch._C._get_graph_executor_optimize())  # pyright: ignore[reportPrivateUsage]
 
     thread = threading.Thread(target=replay)
     thread.start()
     thread.join()
-    assert found == [False]
+    assert switches == [False]
 
 
 def test_splines_are_the_same_to_the_bit_wherever_their_lane_is() -> None:
@@ -227,9 +227,9 @@ def test_lanes_together_are_lanes_alone_to_the_bit_under_every_optimizer(optimiz
 
 
 def test_a_pack_computes_without_subnormal_numbers_and_leaves_the_thread_as_it_was() -> None:
-    one = trial(0, config(steps=10, every=5))
-    pack = Pack(one, width=2)
-    pack.fill([one])
+    candidate = trial(0, config(steps=10, every=5))
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
     step, seen = pack._step, list[bool]()  # pyright: ignore[reportPrivateUsage]
 
     def watching(*arguments: Any) -> Any:

@@ -47,27 +47,27 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return request.param
 
 
-def trained(one: Trial) -> tuple[list[Report], dict[str, Tensor], Pack]:
+def trained(candidate: Trial) -> tuple[list[Report], dict[str, Tensor], Pack]:
     """All reports of a trial, its parameters before the last step, and its pack."""
-    pack = Pack(one, width=2)
-    pack.fill([one])
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
     reports = pack.train(4) + pack.train(1)
-    parameters = {name: tensor.clone() for name, tensor in pack.parameters(one.number).items()}
+    parameters = {name: tensor.clone() for name, tensor in pack.parameters(candidate.number).items()}
     return reports + pack.train(9), parameters, pack
 
 
 def assert_padding_is_exact(shape: tuple[int, ...], **given: Any) -> None:
-    (exact, expected, _), (padded, found, _) = (
+    (exact, expected, _), (padded, actual, _) = (
         trained(trial(1, settings(shape, pad=pad, **given), seed=5)) for pad in (False, True)
     )
     assert [(report.step, report.state) for report in exact] == [(4, "running"), (6, "finished")]
     assert [(report.step, report.state) for report in padded] == [(4, "running"), (6, "finished")]
-    for one, other in zip(padded, exact, strict=True):
-        assert [metric[:3] for metric in one.metrics] == [metric[:3] for metric in other.metrics]
-        for metric, truth in zip(one.metrics, other.metrics, strict=True):
+    for report, other in zip(padded, exact, strict=True):
+        assert [metric[:3] for metric in report.metrics] == [metric[:3] for metric in other.metrics]
+        for metric, truth in zip(report.metrics, other.metrics, strict=True):
             assert math.isclose(metric.value, truth.value, rel_tol=1e-10, abs_tol=1e-10), (metric, truth)
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(actual[name], tensor, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
@@ -110,8 +110,8 @@ def loss_and_gradient(recipe: Recipe, named: dict[str, Tensor], sizes: dict[str,
     bound, leaves = recipe.bind(knobs), {name: tensor.clone().requires_grad_() for name, tensor in named.items()}
     stacked = recipe.bind({path: value[None] for path, value in knobs.items()}).task
     batch = stacked.training(Streams.of(torch.tensor([3]), Purpose.TRAINING_DATA, 0), recipe.training.batch, FIRST_STEP)
-    one = {name: tensor[0] for name, tensor in batch.items()}
-    loss = bound.task.loss(bound.model.outputs(leaves, one, {}), one)
+    lane_batch = {name: tensor[0] for name, tensor in batch.items()}
+    loss = bound.task.loss(bound.model.outputs(leaves, lane_batch, {}), lane_batch)
     return loss, list(torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True))
 
 
@@ -123,14 +123,14 @@ LOGIT_SCORERS.remove("mixed")  # needs two heads
 @pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[2]])
 def test_every_scorer_of_logits_is_blind_to_padding(shape: tuple[int, ...], scorer: str) -> None:
     made = settings(shape, pad=True, model={"scorer": example(Scorer, scorer)})
-    own = Recipe.of(made)
-    padded, layout = own.pad(), layout_of(own)
+    recipe = Recipe.of(made)
+    padded, layout = recipe.pad(), layout_of(recipe)
     flat = layout.initial(torch.tensor([1]))[0] * 20
     exact = Recipe.of(settings(shape, pad=False, model={"scorer": example(Scorer, scorer)}))
     expected, wanted = loss_and_gradient(exact, layout.split(flat), exact.knobs())
     large = layout_of(padded)
-    found, gradients = loss_and_gradient(padded, large.split(large.pad(layout, flat)), own.knobs())
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    loss, gradients = loss_and_gradient(padded, large.split(large.pad(layout, flat)), recipe.knobs())
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
     for gradient, truth in zip(gradients, wanted, strict=True):
         corner = gradient[tuple(slice(extent) for extent in truth.shape)]
         torch.testing.assert_close(corner, truth, rtol=1e-10, atol=1e-10)
@@ -139,10 +139,10 @@ def test_every_scorer_of_logits_is_blind_to_padding(shape: tuple[int, ...], scor
 
 def test_tokens_that_are_padding_do_no_harm_where_the_norm_has_no_epsilon() -> None:
     made = settings(SHAPES[2], pad=True, model={"norm_epsilon": 0.0})
-    own = Recipe.of(made)
-    layout, large = layout_of(own), layout_of(own.pad())
+    recipe = Recipe.of(made)
+    layout, large = layout_of(recipe), layout_of(recipe.pad())
     named = large.split(large.pad(layout, layout.initial(torch.tensor([1]))[0]))
-    loss, gradients = loss_and_gradient(own.pad(), named, own.knobs())
+    loss, gradients = loss_and_gradient(recipe.pad(), named, recipe.knobs())
     assert loss.isfinite()
     assert all(bool(gradient.isfinite().all()) for gradient in gradients)
 
@@ -166,13 +166,13 @@ PADDED_OPTIMIZERS = [
 def test_padding_stays_zero_under_every_optimizer_and_average(kind: str, optimizer: str, averaging: str) -> None:
     given: dict[str, Any] = {"optimizer": example(Optimizer, optimizer), "averaging": example(Averaging, averaging)}
     given["model"] = knobs_of(5, DROPOUTS[3])["model"]
-    one = trial(0, settings(SHAPES[2], pad=True, **given))
-    _, _, pack = trained(one)
+    candidate = trial(0, settings(SHAPES[2], pad=True, **given))
+    _, _, pack = trained(candidate)
     state, layout = pack._tensors.state, pack._layout  # pyright: ignore[reportPrivateUsage]
-    own = layout_of(Recipe.of(one.config))
-    flat = own.join(own.split(torch.ones(own.total)))
-    padding = layout.pad(own, flat) == 0
-    assert int(padding.sum()) == layout.total - own.total > 0
+    unpadded = layout_of(Recipe.of(candidate.config))
+    flat = unpadded.join(unpadded.split(torch.ones(unpadded.total)))
+    padding = layout.pad(unpadded, flat) == 0
+    assert int(padding.sum()) == layout.total - unpadded.total > 0
     tensors = [state.parameters, *state.moments.values(), *state.shadow.values()]
     stacked = [tensor[0] for tensor in tensors if tensor.shape[-1:] == padding.shape]
     assert all(bool((tensor[..., padding] == 0).all()) for tensor in stacked)
@@ -187,19 +187,19 @@ def test_a_pack_of_four_shapes_gives_each_the_bits_that_it_has_alone(kind: str) 
         trial(number, settings(shape, pad=True, dtype="float32", **knobs))
         for number, (shape, knobs) in enumerate(zip(shapes, given, strict=True))
     ]
-    assert len({one.structure for one in trials}) == 1
+    assert len({candidate.structure for candidate in trials}) == 1
     pack = Pack(trials[0], width=4)
     pack.fill(trials)
     together = [*pack.train(9), *pack.train(9)]
-    for one in trials:
-        alone = retrain(one, steps=6, device="cpu", watch=lambda _: None)
-        assert [report for report in together if report.number == one.number] == alone
+    for candidate in trials:
+        alone = retrain(candidate, steps=6, device="cpu", watch=lambda _: None)
+        assert [report for report in together if report.number == candidate.number] == alone
 
 
 def test_parameters_come_and_go_at_the_trials_own_sizes() -> None:
-    one = trial(0, settings(SHAPES[2], pad=True))
-    pack = Pack(one, width=2)
-    pack.fill([one])
+    candidate = trial(0, settings(SHAPES[2], pad=True))
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
     named = {name: torch.randn(tensor.shape).double() for name, tensor in pack.parameters(0).items()}
     assert {name: tuple(tensor.shape) for name, tensor in named.items()}["embedding"] == (9, 12)
     set_parameters(pack, 0, named)
@@ -214,12 +214,12 @@ def test_random_numbers_do_not_depend_on_padding(kind: str) -> None:
     rates = torch.tensor([0.1, 0.5, 0.9]).double()
     masks = padded_keep_mask(streams, rates, (4, 8, 16), (4, torch.tensor([8, 3, 1]), torch.tensor([16, 5, 7])))
     for lane, (size, length) in enumerate(zip(sizes, lengths, strict=True)):
-        one = Streams(state=streams.state[lane : lane + 1])
-        assert torch.equal(drawn[lane, :, :length], one.permutations(11, size, length)[0])
+        stream = Streams(state=streams.state[lane : lane + 1])
+        assert torch.equal(drawn[lane, :, :length], stream.permutations(11, size, length)[0])
         assert (drawn[lane, :, length:] == -1).all()
         shape = [(4, 8, 16), (4, 3, 5), (4, 1, 7)][lane]
         corner = masks[lane, : shape[0], : shape[1], : shape[2]]
-        assert torch.equal(corner, keep_mask(one, rates[lane : lane + 1], *shape)[0])
+        assert torch.equal(corner, keep_mask(stream, rates[lane : lane + 1], *shape)[0])
 
 
 @pytest.mark.parametrize(
@@ -244,21 +244,21 @@ def groups(space: spaces.Space, count: int) -> list[Trial]:
 def shapes_of(trials: list[Trial], size: Callable[[str, int], int]) -> set[tuple[int, ...]]:
     fields = {"task": ("length", "vocabulary"), "model": ("width", "key_width", "value_width")}
     return {
-        tuple(size(field, one.config[section][field]) for section, names in fields.items() for field in names)
-        for one in trials
+        tuple(size(field, candidate.config[section][field]) for section, names in fields.items() for field in names)
+        for candidate in trials
     }
 
 
 def test_260_groups_of_table_1_share_few_shapes() -> None:
     exact = groups(spaces.load("set_complement", FAMILIES), 260)
     padded = groups(spaces.load("set_complement", FAMILIES, {"training.pad_shapes": "true"}), 260)
-    assert not any(one.config["training"]["pad_shapes"] for one in exact)
+    assert not any(candidate.config["training"]["pad_shapes"] for candidate in exact)
     least = {"vocabulary": 32, "key_width": 32, "value_width": 32}
     shared = shapes_of(padded, lambda field, size: max(least.get(field, 8), 2 ** math.ceil(math.log2(size))))
     assert len(shapes_of(exact, lambda _, size: size)) == 252
     assert len(shared) == 19
-    assert len({one.structure for one in exact}) > 250
-    assert len({one.structure for one in padded}) <= 4 * len(shared)
+    assert len({candidate.structure for candidate in exact}) > 250
+    assert len({candidate.structure for candidate in padded}) <= 4 * len(shared)
 
 
 TABLE_1 = {"length": "1 + floor(2 ** uniform(0, 4))", "width": "int(8, 40)"}
@@ -301,19 +301,19 @@ OPEN = {"block": "group", "scorer": "softmax", "steps": 200, "written": "", "sto
 def test_a_space_that_leaves_it_open_is_padded_where_shapes_are_many_and_short(
     changes: dict[str, Any], padded: bool
 ) -> None:
-    for one in groups(spaces.parse(CUT.format(**{**OPEN, **changes}), "cut.yaml", FAMILIES), 3):
-        assert one.config["training"]["pad_shapes"] is padded
-        assert f'"pad_shapes":{str(padded).lower()}' in one.structure
-        own = one.config["model"]["width"]
-        shared = max(8, 2 ** math.ceil(math.log2(own))) if padded else own
-        assert f'"width":{shared}}}' in one.structure
+    for candidate in groups(spaces.parse(CUT.format(**{**OPEN, **changes}), "cut.yaml", FAMILIES), 3):
+        assert candidate.config["training"]["pad_shapes"] is padded
+        assert f'"pad_shapes":{str(padded).lower()}' in candidate.structure
+        width = candidate.config["model"]["width"]
+        shared = max(8, 2 ** math.ceil(math.log2(width))) if padded else width
+        assert f'"width":{shared}}}' in candidate.structure
 
 
 def test_whether_a_trial_is_padded_may_depend_on_the_scorer_that_it_draws() -> None:
     scorer = "{choice: [softmax, cosformer]}"
-    for one in groups(spaces.parse(CUT.format(**{**OPEN, "scorer": scorer}), "cut.yaml", FAMILIES), 20):
-        assert one.config["training"]["pad_shapes"] == (one.config["model"]["scorer"]["name"] == "softmax")
-        assert Recipe.of(one.config).pad().training.pad_shapes == one.config["training"]["pad_shapes"]
+    for candidate in groups(spaces.parse(CUT.format(**{**OPEN, "scorer": scorer}), "cut.yaml", FAMILIES), 20):
+        assert candidate.config["training"]["pad_shapes"] == (candidate.config["model"]["scorer"]["name"] == "softmax")
+        assert Recipe.of(candidate.config).pad().training.pad_shapes == candidate.config["training"]["pad_shapes"]
 
 
 def test_a_changed_copy_keeps_its_parents_sizes_even_where_its_structure_leaves_them_open() -> None:
@@ -328,7 +328,9 @@ def test_a_changed_copy_keeps_its_parents_sizes_even_where_its_structure_leaves_
 @pytest.mark.long
 def test_the_packaged_spaces_are_not_padded() -> None:
     for name in spaces.packaged_spaces():
-        assert not any(one.config["training"]["pad_shapes"] for one in groups(spaces.load(name, FAMILIES), 3)), name
+        assert not any(
+            candidate.config["training"]["pad_shapes"] for candidate in groups(spaces.load(name, FAMILIES), 3)
+        ), name
 
 
 def test_a_scorer_that_counts_all_keys_is_not_padded() -> None:

@@ -44,7 +44,9 @@ def test_a_step_waits_for_nothing_sends_nothing_and_has_no_more_kernels_than_bef
     assert bool(counted.faults) == (name in EXPECTED_FAULTS)
     losses = 2 if "architecture" in name else 1  # one number of each row is added to: nothing to be put in order
     assert counted.operations["aten.scatter_add.default"] <= losses, "sums by atomics come in any order"
-    assert not [one for one in counted.operations if one.startswith(("aten.index_add", "aten.scatter_reduce"))]
+    assert not [
+        operation for operation in counted.operations if operation.startswith(("aten.index_add", "aten.scatter_reduce"))
+    ]
     assert counted.kernels <= BUDGET[name], (
         "more kernels a step than there were; see `python -m tests.support.pretended_gpu`"
     )
@@ -65,10 +67,10 @@ def test_a_spline_adds_without_atomics_what_a_gather_adds_with_them():
 
     (by_points, by_knots), values = gradients(lambda x, y: gather_knots(x, y, -2.0, 2.0), points, knots)
     with pretended_gpu() as gpu:
-        found = gradients(lambda x, y: interpolate(x, y, -2.0, 2.0), points.to(DEVICE), knots.to(DEVICE))
-        (there_points, there_knots), there = found
+        computed = gradients(lambda x, y: interpolate(x, y, -2.0, 2.0), points.to(DEVICE), knots.to(DEVICE))
+        (there_points, there_knots), there = computed
         assert not [name for name in gpu.kernels if "scatter" in name or "index" in name]
-        moved = [one.cpu() for one in (there_points, there_knots, there)]
+        moved = [tensor.cpu() for tensor in (there_points, there_knots, there)]
     for here, other in zip((by_points, by_knots, values), moved, strict=True):
         torch.testing.assert_close(other, here, rtol=1e-12, atol=1e-12)
 
@@ -96,43 +98,45 @@ def test_packs_resize_validate_refill_and_end_there_as_on_a_cpu(name: str):
     def reports(device: str) -> list[Report]:
         pack = Pack(trials[0], width=2, device=device)
         pack.fill(trials[:2])
-        found = pack.train(3)
+        collected = pack.train(3)
         pack.resize(4)
         pack.fill(trials[2:])
         while pack.running:
-            found += pack.train(1000)
-        return [replace(one, fingerprint=None) for one in found]
+            collected += pack.train(1000)
+        return [replace(report, fingerprint=None) for report in collected]
 
     with pretended_gpu():
         there = reports(DEVICE)
     here = reports("cpu")
-    assert [(one.number, one.step, one.state) for one in here] == [(one.number, one.step, one.state) for one in there]
-    for one, other in zip(here, there, strict=True):
-        assert [metric[:3] for metric in one.metrics] == [metric[:3] for metric in other.metrics]
-        values = [torch.tensor([metric.value for metric in report.metrics]) for report in (one, other)]
+    assert [(report.number, report.step, report.state) for report in here] == [
+        (report.number, report.step, report.state) for report in there
+    ]
+    for cpu_report, other in zip(here, there, strict=True):
+        assert [metric[:3] for metric in cpu_report.metrics] == [metric[:3] for metric in other.metrics]
+        values = [torch.tensor([metric.value for metric in report.metrics]) for report in (cpu_report, other)]
         torch.testing.assert_close(*values, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.long
 def test_a_checkpoint_and_weights_leave_the_device_and_return(tmp_path: Path):
     archive = Archive(str(tmp_path), "study")
-    one = trial(0, config(steps=6, every=6))
+    candidate = trial(0, config(steps=6, every=6))
     with pretended_gpu():
-        whole = Pack(one, width=2, device=DEVICE)
-        whole.fill([one])
+        whole = Pack(candidate, width=2, device=DEVICE)
+        whole.fill([candidate])
         expected = whole.train(1000)
-        pack = Pack(one, width=2, device=DEVICE)
-        pack.fill([one])
+        pack = Pack(candidate, width=2, device=DEVICE)
+        pack.fill([candidate])
         pack.train(4)
         snapshot = pack.snapshot()
         assert snapshot
         assert {tensor.device.type for tensor in snapshot.tensors.values()} == {"cpu"}
         [saved] = archive.write("worker", snapshot)
-        resumed = Pack(one, width=2, device=DEVICE, archive=archive)
-        resumed.fill([replace(one, checkpoints=(saved,))])
+        resumed = Pack(candidate, width=2, device=DEVICE, archive=archive)
+        resumed.fill([replace(candidate, checkpoints=(saved,))])
         assert [lane.step for lane in resumed.lanes if lane] == [4]
         assert resumed.train(1000) == expected
-        weights = resumed.parameters_by_variant(0, one)
+        weights = resumed.parameters_by_variant(0, candidate)
         assert {name: value.cpu().numbers for name, value in weights["raw"].items() if value.device.type == "cpu"} == {}
         assert {value.cpu().device.type for value in weights["raw"].values()} == {"cpu"}
 

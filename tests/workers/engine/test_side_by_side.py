@@ -55,29 +55,29 @@ class Streams:
 
 @pytest.fixture
 def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
-    found = Streams()
-    monkeypatch.setattr(torch.cuda, "Stream", found.make)
-    monkeypatch.setattr(torch.cuda, "set_stream", found.use)
-    monkeypatch.setattr(torch.cuda, "current_stream", found.current)
-    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: found.default)
+    fake = Streams()
+    monkeypatch.setattr(torch.cuda, "Stream", fake.make)
+    monkeypatch.setattr(torch.cuda, "set_stream", fake.use)
+    monkeypatch.setattr(torch.cuda, "current_stream", fake.current)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: fake.default)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(side_by_side, "_STREAMS", {})
-    return found
+    return fake
 
 
 def in_threads(*acts: Callable[[], Any]) -> list[Any]:
     """Return what each returns in a thread of its own; all run at once."""
-    found: list[Any] = [None] * len(acts)
+    results: list[Any] = [None] * len(acts)
 
     def run(index: int) -> None:
-        found[index] = acts[index]()
+        results[index] = acts[index]()
 
     threads = [threading.Thread(target=run, args=(index,)) for index in range(len(acts))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return results
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
@@ -144,15 +144,15 @@ def test_packs_on_streams_of_their_own_give_the_bits_of_packs_one_after_another(
             return trained(several[slot]), gpu.used
 
     with pretended_gpu():
-        found = in_threads(*(lambda slot=slot: beside(slot) for slot in range(2)))
-    used = [of_one for _, of_one in found]
+        outcomes = in_threads(*(lambda slot=slot: beside(slot) for slot in range(2)))
+    used = [of_one for _, of_one in outcomes]
     for of_one in used:
         assert {kind for kind, _ in of_one} == {"kernel", "wait"}
         assert len({stream for _, stream in of_one}) == 1, "a pack's kernels and reads are of its stream alone"
     assert used[0].isdisjoint(used[1])
-    for (own, _), other in zip(found, expected, strict=True):
-        assert own.keys() == other.keys()
-        assert all(torch.equal(own[name], other[name]) for name in own)
+    for (saved, _), other in zip(outcomes, expected, strict=True):
+        assert saved.keys() == other.keys()
+        assert all(torch.equal(saved[name], other[name]) for name in saved)
 
 
 # -- alone or together -------------------------------------------------------------------------------------------------
@@ -207,14 +207,14 @@ class Ended:
 @pytest.fixture
 def employed(monkeypatch: pytest.MonkeyPatch, streams: Streams) -> list[tuple[str, WorkerSettings]]:
     """Return the stream and the settings of each worker of the pool."""
-    found: list[tuple[str, WorkerSettings]] = []
+    workers: list[tuple[str, WorkerSettings]] = []
 
     def make(name: str, settings: WorkerSettings, *_: Any) -> Any:
-        found.append((streams.current().name, settings))
+        workers.append((streams.current().name, settings))
         return SimpleNamespace(run=lambda: True)
 
     monkeypatch.setattr(inline, "make_worker", make)
-    return found
+    return workers
 
 
 def test_a_gpu_has_workers_on_streams_of_their_own_which_take_other_structures_than_one_another(
@@ -243,6 +243,6 @@ def test_workers_of_a_cpu_and_of_a_service_take_what_they_took(employed: list[tu
     assert [stream for stream, _ in employed] == ["default"] * 2
     assert not any(settings.study_device and settings.study_device.is_beside for _, settings in employed)
     employed.clear()
-    own = [StudyDevice(study=slot) for slot in range(2)]
-    inline.run(Ended(), device="cuda:0", workers=2, study_devices=own.__getitem__)  # pyright: ignore[reportArgumentType]
-    assert {id(settings.study_device) for _, settings in employed} == {*map(id, own)}
+    study_devices = [StudyDevice(study=slot) for slot in range(2)]
+    inline.run(Ended(), device="cuda:0", workers=2, study_devices=study_devices.__getitem__)  # pyright: ignore[reportArgumentType]
+    assert {id(settings.study_device) for _, settings in employed} == {*map(id, study_devices)}

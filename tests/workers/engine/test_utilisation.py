@@ -138,8 +138,8 @@ def test_a_lane_that_fell_free_by_itself_is_filled_once_though_its_trial_was_to_
     [ours] = controller.exchange([], Offer(worker="a", lanes=1)).start
     [theirs] = controller.exchange([], Offer(worker="b", lanes=1)).start
     full = {
-        name: Offer(worker=name, lanes=0, structure=ours.structure, holds=(one.start,))
-        for name, one in (("a", ours), ("b", theirs))
+        name: Offer(worker=name, lanes=0, structure=ours.structure, holds=(queued.start,))
+        for name, queued in (("a", ours), ("b", theirs))
     }
     for step in (16, 32):
         controller.exchange([report(theirs.number, step, 1.0)], full["b"])

@@ -51,15 +51,15 @@ def settings(**model: Any) -> dict[str, Any]:
 def test_transformers_own_gpt_2_computes_the_same_logits(model: dict[str, Any], tmp_path: Path) -> None:
     from transformers import GPT2LMHeadModel
 
-    one = trial(0, settings(**model))
-    found = weights(one, variant="raw", steps=5, device="cpu", watch=lambda _: None)
-    found = {name: 4 * array if array.ndim == 2 else array for name, array in found.items()}  # so that forms differ
-    check_gpt2(one.config)
-    write_gpt2(tmp_path / "gpt2", one.config, found)
+    candidate = trial(0, settings(**model))
+    arrays = weights(candidate, variant="raw", steps=5, device="cpu", watch=lambda _: None)
+    arrays = {name: 4 * array if array.ndim == 2 else array for name, array in arrays.items()}  # so that forms differ
+    check_gpt2(candidate.config)
+    write_gpt2(tmp_path / "gpt2", candidate.config, arrays)
     theirs = GPT2LMHeadModel.from_pretrained(tmp_path / "gpt2").eval()
     inputs = torch.tensor([[0, 3, 5, 1, 7, 2, 8], [6, 2, 1, 0, 4, 3, 5]])
-    recipe = Recipe.of(one.config)
-    named = {name: torch.tensor(array) for name, array in found.items()}
+    recipe = Recipe.of(candidate.config)
+    named = {name: torch.tensor(array) for name, array in arrays.items()}
     with torch.no_grad():
         expected = recipe.model.outputs(named, {"inputs": inputs}, {})
         torch.testing.assert_close(theirs(inputs).logits, expected, rtol=1e-4, atol=1e-5)
@@ -91,14 +91,14 @@ def test_a_language_model_goes_with_its_tokenizer_and_never_says_what_it_has_dro
         "name": "language", "corpus": {"name": "stories", "words": 5000}, "length": 12, "rare": 5,
         "tokenizer": read if own_end else learned,
     }  # fmt: skip
-    one = trial(0, {**settings(tied=tied, pre_norm=True), "task": task, "optimizer": {"name": "adamw"}})
-    found = weights(one, variant="raw", steps=5, device="cpu", watch=lambda _: None)
-    write_gpt2(tmp_path / "gpt2", one.config, found)
+    candidate = trial(0, {**settings(tied=tied, pre_norm=True), "task": task, "optimizer": {"name": "adamw"}})
+    arrays = weights(candidate, variant="raw", steps=5, device="cpu", watch=lambda _: None)
+    write_gpt2(tmp_path / "gpt2", candidate.config, arrays)
     tokenizer, theirs = (kind.from_pretrained(tmp_path / "gpt2") for kind in (AutoTokenizer, GPT2LMHeadModel))
-    recipe = Recipe.of(one.config)
+    recipe = Recipe.of(candidate.config)
     text = recipe.task.tokenised
     sentence = text.decode(text.part(Split.VALIDATION, torch.device("cpu"))[:40].long().tolist()[:8])
-    ours, named = torch.tensor([text.encode(sentence)]), {name: torch.tensor(array) for name, array in found.items()}
+    ours, named = torch.tensor([text.encode(sentence)]), {name: torch.tensor(array) for name, array in arrays.items()}
     ids = tokenizer(sentence, return_tensors="pt").input_ids
     assert ids.tolist() == [[text.kept[token] for token in ours[0].tolist()]]
     with torch.no_grad():
@@ -114,22 +114,22 @@ def test_a_language_model_goes_with_its_tokenizer_and_never_says_what_it_has_dro
 
 
 def test_weights_are_those_at_the_end_of_training_and_of_its_average() -> None:
-    one = trial(0, {**settings(), "averaging": {"name": "bema_grid", "kappas": 2, "etas": 2}})
-    pack = Pack(one, width=2)
-    pack.fill([one])
+    candidate = trial(0, {**settings(), "averaging": {"name": "bema_grid", "kappas": 2, "etas": 2}})
+    pack = Pack(candidate, width=2)
+    pack.fill([candidate])
     pack.train(4)
     before = pack.parameters(0)
-    found = weights(one, variant="raw", steps=4, device="cpu", watch=lambda _: None)
-    assert all(torch.equal(torch.tensor(found[name]), tensor) for name, tensor in before.items())
-    average = weights(one, variant="bema kappa=0.5 eta=1", steps=5, device="cpu", watch=lambda _: None)
-    last = weights(one, variant="raw", steps=5, device="cpu", watch=lambda _: None)
+    arrays = weights(candidate, variant="raw", steps=4, device="cpu", watch=lambda _: None)
+    assert all(torch.equal(torch.tensor(arrays[name]), tensor) for name, tensor in before.items())
+    average = weights(candidate, variant="bema kappa=0.5 eta=1", steps=5, device="cpu", watch=lambda _: None)
+    last = weights(candidate, variant="raw", steps=5, device="cpu", watch=lambda _: None)
     assert any((average[name] != last[name]).any() for name in average)
     assert {name: array.shape for name, array in average.items()} == {
-        name: parameter.shape for name, parameter in layout_of(Recipe.of(one.config)).parameters.items()
+        name: parameter.shape for name, parameter in layout_of(Recipe.of(candidate.config)).parameters.items()
     }
     choices = r"--variant: 'ema' is no variant of this trial.* choose one of raw, bema kappa=0\.5 eta"
     with pytest.raises(StudyError, match=choices):
-        check_variant(one.config, "ema")
+        check_variant(candidate.config, "ema")
 
 
 def test_an_architecture_that_is_not_gpt_2_is_refused_with_all_reasons() -> None:
@@ -204,13 +204,13 @@ def test_adaptive_temperature_is_refitted_to_a_stored_trial(search: Search, tmp_
     (tmp_path / "find.yaml").write_text(FIND)
     search("launch", "find.yaml")
     [(name, fields)] = yaml.safe_load(search("refit", "find", "0", "--condition", "items=32")).items()
-    found = plugins.build(Scorer, {"name": name, **fields})
-    assert isinstance(found, AdaptiveTemperature)
-    assert all(abs(value) > 1e-9 for value in (found.a4, found.a3, found.a2, found.a1, found.a0))
+    scorer = plugins.build(Scorer, {"name": name, **fields})
+    assert isinstance(scorer, AdaptiveTemperature)
+    assert all(abs(value) > 1e-9 for value in (scorer.a4, scorer.a3, scorer.a2, scorer.a1, scorer.a0))
     search("report", "temperature", "find", "0", "--condition", "items=32", "-o", "fit.html")
     page = (tmp_path / "fit.html").read_text()
     assert "Temperature of trial 0 of find, items=32" in page
-    assert f"{found.a0:.3g})" in page.replace("+ -", "- ").replace("- -", "-") or f"{abs(found.a0):.3g})" in page
+    assert f"{scorer.a0:.3g})" in page.replace("+ -", "- ").replace("- -", "-") or f"{abs(scorer.a0):.3g})" in page
     assert page.count("<svg") == 1
     refused = search("refit", "find", "0", "--condition", "items=7", status=2)
     assert "'items=7' is no condition of this task, did you mean 'items=32'?" in refused

@@ -64,11 +64,11 @@ def test_the_knee_of_a_saturating_curve_is_narrow_and_near_the_best_width_there_
         return width / (a + b * width)
 
     rates = climbed(rate_of, 2**power)
-    found = knee(rates)
+    chosen = knee(rates)
     assert list(rates) == [2**k for k in range(1, len(rates) + 1)]
-    assert found <= 2**power
-    assert rate_of(found) >= 0.93 * max(rate_of(2**k) for k in range(1, power + 1))
-    assert all(rate < 0.95 * max(rates.values()) for width, rate in rates.items() if width < found)
+    assert chosen <= 2**power
+    assert rate_of(chosen) >= 0.93 * max(rate_of(2**k) for k in range(1, power + 1))
+    assert all(rate < 0.95 * max(rates.values()) for width, rate in rates.items() if width < chosen)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=12, max_size=12))
@@ -102,7 +102,7 @@ class Device:
     now: float = 0.0
     tried: list[int] = field(default_factory=list)
 
-    def rate_of(self, one: Trial, width: int, device: str) -> float:
+    def rate_of(self, candidate: Trial, width: int, device: str) -> float:
         self.now += self.cost * max(1.0, width / 64)
         self.tried.append(width)
         if width > self.fits:
@@ -142,9 +142,9 @@ def test_a_width_that_does_not_fit_ends_the_trying_and_the_widest_that_fits_is_t
     assert device.tried == [2, 4, 8, 16]
 
 
-@pytest.mark.parametrize(("fits", "tried", "found"), [(4096, [264, 528, 1056], 264), (200, [264, 132], 132)])
+@pytest.mark.parametrize(("fits", "tried", "expected"), [(4096, [264, 528, 1056], 264), (200, [264, 132], 132)])
 def test_a_fused_step_is_tried_first_with_a_lane_for_each_block_that_the_gpu_holds(
-    fits: int, tried: list[int], found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fits: int, tried: list[int], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     recipe = Recipe.of(config(width=12, dtype="float32"))
 
@@ -155,12 +155,12 @@ def test_a_fused_step_is_tried_first_with_a_lane_for_each_block_that_the_gpu_hol
 
     monkeypatch.setattr(widths, "step_of", step)
     device = Device(fits=fits)
-    monkeypatch.setattr(Device, "rate_of", lambda self, one, width, where: _rate_by_blocks(self, width))
+    monkeypatch.setattr(Device, "rate_of", lambda self, candidate, width, where: _rate_by_blocks(self, width))
     finder = device.finder(tmp_path / "widths.json")
     finder.add_training_time(1e6)
     finder.explore(ONE)
     assert device.tried == tried
-    assert finder.find(ONE) == found
+    assert finder.find(ONE) == expected
 
 
 def _rate_by_blocks(device: Device, width: int) -> float:
@@ -187,7 +187,7 @@ def test_the_estimate_of_a_lanes_memory_keeps_none(monkeypatch: pytest.MonkeyPat
     lane_bytes(Recipe.of(ONE.config))
     gc.collect()
     assert saved
-    assert not [one for one in saved if one() is not None]
+    assert not [reference for reference in saved if reference() is not None]
 
 
 def test_nothing_wider_than_predicted_to_fit_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -241,19 +241,19 @@ def test_a_width_that_was_tried_in_a_busy_hour_is_tried_again_by_later_processes
     finder = busy.finder(path)
     finder.add_training_time(1e6)
     finder.explore(ONE)
-    found, tried = [finder.find(ONE)], []
+    knees, tried = [finder.find(ONE)], []
     for _ in range(4):
         quiet = Device(knee=8.0)
         later = quiet.finder(path)
         later.add_training_time(1e6)
         for _ in range(40):
             later.find(ONE)
-        found.append(later.find(ONE))
+        knees.append(later.find(ONE))
         tried.append(quiet.tried)
     quiet_knee = knee(climbed(lambda width: width / (1 + width / 8.0), WIDEST))
-    assert found[0] is not None
-    assert found[0] < quiet_knee
-    assert found[1:] == [quiet_knee] * 4
+    assert knees[0] is not None
+    assert knees[0] < quiet_knee
+    assert knees[1:] == [quiet_knee] * 4
     assert [len(widths) > 0 for widths in tried] == [True, True, True, False]
     assert all(len(widths) == len(set(widths)) for widths in tried)
 
@@ -310,7 +310,7 @@ def test_readers_never_see_half_a_file_and_entries_of_others_stay(tmp_path: Path
         assert json.loads(path.read_text())["theirs"] == {"2": [1.0]}
     writer.join()
     assert len(RateFile(path).rates("mine")) == 198
-    assert [one.name for one in tmp_path.iterdir()] == ["widths.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["widths.json"]
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
@@ -442,10 +442,10 @@ def test_memory_that_runs_out_in_a_step_or_a_validation_changes_and_loses_nothin
     else:
         evaluation = pack._reporting.evaluation
         evaluation._evaluations = {"": failing(evaluation._evaluations[""], calls)}
-    found = list(trained(pack))
-    assert {(report.number, report.step): report for report in found} == undisturbed
-    assert len(found) == len(undisturbed)
-    assert "diverged" in {report.state for report in found}
+    reports = list(trained(pack))
+    assert {(report.number, report.step): report for report in reports} == undisturbed
+    assert len(reports) == len(undisturbed)
+    assert "diverged" in {report.state for report in reports}
 
 
 def test_a_pack_that_cannot_be_resized_stays_as_it_is():
@@ -462,7 +462,7 @@ def test_a_pack_that_cannot_be_resized_stays_as_it_is():
     assert attempt(lambda: pack.resize(8), "cpu")
     pack._tensors.knobs = knobs
     assert pack.width == 3
-    assert reports_of(pack) == {key: report for one in trials for key, report in alone(one).items()}
+    assert reports_of(pack) == {key: report for candidate in trials for key, report in alone(candidate).items()}
 
 
 # -- a worker whose memory runs out ----------------------------------------------------------------------------------
@@ -483,7 +483,7 @@ def test_a_worker_goes_on_with_what_memory_has_room_for_and_numbers_do_not_chang
     monkeypatch.setattr("workers.pool.worker.Pack", type("Limited", (Cramped,), limit))
     controller = RequeueingController(trials)
     Worker(name="w", exchange=controller.exchange, width=3, finder=Fixed(8), wait_for_work=pytest.fail).run()
-    assert last_reports(controller) == {key: report for one in trials for key, report in alone(one).items()}
+    assert last_reports(controller) == {key: report for candidate in trials for key, report in alone(candidate).items()}
     assert any(controller.dropped)
 
 
@@ -509,7 +509,7 @@ def test_a_pack_goes_on_with_half_of_its_lanes_when_memory_ends_inside_its_repla
     Worker(name="w", exchange=controller.exchange, width=6, wait_for_work=pytest.fail).run()
     monkeypatch.setattr("workers.engine.pack.step_of", traced_step)
     gpu_fault.clear()
-    assert last_reports(controller) == {key: report for one in trials for key, report in alone(one).items()}
+    assert last_reports(controller) == {key: report for candidate in trials for key, report in alone(candidate).items()}
     assert any(controller.dropped)
 
 
@@ -519,7 +519,7 @@ class Fixed:
 
     width: int
 
-    def find(self, one: Trial) -> int:
+    def find(self, trial: Trial) -> int:
         return self.width
 
     def add_training_time(self, seconds: float) -> None:
@@ -533,10 +533,10 @@ def test_trials_that_do_not_even_fit_in_the_narrowest_pack_have_failed_and_other
     huge = trial(0, config(steps=10, every=5, width=14))
 
     class Limited(Cramped):
-        def __init__(self, one: Trial, *, width: int, device: str) -> None:
-            if one.structure == huge.structure:
+        def __init__(self, trial: Trial, *, width: int, device: str) -> None:
+            if trial.structure == huge.structure:
                 self.making, self.stepping = limit.get("making", WIDEST), limit.get("stepping", WIDEST)
-            super().__init__(one, width=width, device=device)
+            super().__init__(trial, width=width, device=device)
 
     small = [trial(i, config(steps=10, every=5)) for i in range(1, 4)]
     monkeypatch.setattr("workers.pool.worker.Pack", Limited)
@@ -602,7 +602,7 @@ def test_the_controller_requeues_exactly_what_a_worker_does_not_hold_and_writes_
     offer = Offer(worker="a", lanes=0, structure=structure, holds=holds)
     answer = controller.exchange([], offer)
     assert answer.stop == (5, 99)
-    assert [one.start for one in answer.start] == [TrialStart(1, 2), TrialStart(3, 2)], (
+    assert [queued.start for queued in answer.start] == [TrialStart(1, 2), TrialStart(3, 2)], (
         "the two lanes that it is told to clear"
     )
     assert ("start", (1, 3)) in memory.log
