@@ -12,7 +12,6 @@ from spaces.grammar.expressions import compile_expression, reason
 from spaces.grammar.formulas import Formula, LanguageError, Level, Scope, constant, fold_constant, scope_without_draws
 from spaces.grammar.nodes import Node
 from spaces.messages import shorten
-from spaces.plugins.files import written_of
 from spaces.plugins.rules import Rule
 
 _FAILURES = (LanguageError, ArithmeticError, ValueError)
@@ -26,11 +25,11 @@ def read_leaf(node: Node, rule: Rule, context: Context) -> Formula:
     formula = read_value(node, rule, context)
     if formula.level is Level.CONSTANT:
         return formula
-    path, evaluate = context.path, formula.evaluate
+    path, evaluate, is_file = context.path, formula.evaluate, rule.kind == "file"
 
     def evaluate_and_record(scope: Scope) -> Any:
         result = evaluate(scope)
-        scope.params[path] = written_of(result)
+        scope.params[path] = result.written if is_file else result
         return result
 
     return Formula(evaluate=evaluate_and_record, level=formula.level, structure=formula.structure)

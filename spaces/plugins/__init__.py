@@ -23,7 +23,7 @@ from spaces.errors import PluginError
 from spaces.messages import no_such
 from spaces.plugins import active
 from spaces.plugins.bundles import PREFIX
-from spaces.plugins.files import FilePath, files_read, written_of
+from spaces.plugins.files import FilePath, files_read
 from spaces.plugins.importing import import_member
 from spaces.plugins.protocols import HasContents, HasFacts, HasKin
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
@@ -32,6 +32,7 @@ from spaces.records import Params
 Family = TypeVar("Family")
 Examples = Sequence[Mapping[str, Any]]
 """Configurations of a plug-in, without its name, that its family's contract test builds."""
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def names(family: type) -> tuple[str, ...]:
@@ -158,7 +159,7 @@ def config_of(plugin: object) -> dict[str, Any]:
     config: dict[str, Any] = {"name": name_of(plugin)}
     for field, rule in rules(type(plugin)).items():
         value = getattr(plugin, field)
-        config[field] = config_of(value) if rule.family else written_of(value)
+        config[field] = config_of(value) if rule.family else value.written if rule.kind == "file" else value
     return config
 
 
@@ -200,7 +201,7 @@ def files_of(plugin: object) -> Iterator[FilePath]:
         value = getattr(plugin, field)
         if rule.family:
             yield from files_of(value)
-        elif isinstance(value, FilePath) and value:
+        elif rule.kind == "file" and value:
             yield value
 
 
@@ -267,10 +268,10 @@ def structure_of(plugin: object) -> dict[str, Any]:
         value = getattr(plugin, field)
         if rule.family:
             shared[field] = structure_of(value)
-        elif isinstance(value, FilePath) and value:
-            shared[field] = [value.written, value.digest]
+        elif rule.kind == "file":
+            shared[field] = [value.written, value.digest] if value else value.written
         elif rule.structural:
-            shared[field] = written_of(value)
+            shared[field] = value
         elif rule.switch:
             shared[field] = "on" if value else "off"
     return shared
@@ -289,4 +290,4 @@ def _offers(kind: type, protocol: type) -> bool:
 
 def canonical_json(value: Any) -> str:
     """Return JSON with sorted keys and no spaces: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _JSON.encode(value)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spaces.cache import cache_folder, write_aside
 from spaces.errors import PluginError
@@ -115,11 +115,6 @@ def note_content(written: str, data: Data) -> FilePath:
     elif known.digest != data.digest:
         raise PluginError(f"{known.describe_change(written, data)}; resume with --accept-changes")
     return FilePath(written, "", known.digest)
-
-
-def written_of(value: Any) -> Any:
-    """Return a field's value as in a configuration: a file's name, else the value."""
-    return value.written if isinstance(value, FilePath) else value
 
 
 def find_place(written: str, folder: Path | None) -> Path:

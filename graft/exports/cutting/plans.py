@@ -7,7 +7,6 @@ from typing import Any
 
 from graft.exports.cutting.shaking import Object
 from spaces import plugins
-from spaces.plugins.files import written_of
 
 TAIL = '''
 
@@ -40,7 +39,7 @@ def plan_of(plugin: object, names: Mapping[Object, str], left_out: Collection[st
     for name, rule in plugins.rules(type(plugin)).items():
         value = getattr(plugin, name)
         if not rule.family:
-            plan[name] = written_of(value)
+            plan[name] = value.written if rule.kind == "file" else value
         elif plugins.title(rule.family) in left_out:
             plan[name] = plugins.name_of(value)
         else:
