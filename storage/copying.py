@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, insert, select
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StorageError, StudyError
@@ -94,7 +93,7 @@ def backup(source: str, target: Path) -> Path:
             with _snapshot(source) as old, _writer(f"sqlite:///{part}") as (copied, new):
                 for number in _ids(old, None).values():
                     _copy_study(old, number, copied, new, number)
-        whole = Sqlite(make_url(f"sqlite:///{part}"))
+        whole = Sqlite(str(part))
         whole.settle()
         if damage := whole.damage():
             raise StorageError(f"{target}: the copy is damaged ({damage[0]}); nothing was written")

@@ -13,7 +13,7 @@ def may_know_task(url: str, task: str) -> bool:
     """Return False if a SQLite database surely has no study whose space has the task's name."""
     if not url.startswith(_SQLITE):
         return True
-    file = url.removeprefix(_SQLITE).partition("?")[0]
+    file = url.removeprefix(_SQLITE)
     try:
         with open(file, "rb"):
             pass

@@ -55,7 +55,7 @@ class Follower:
             return None
         self._seen, self._read_at = seen, now
         columns = (*EndedTrial.model_fields, "ended")
-        rows = study.trials(f"ended > {self.cursor}", "ended", MOST_ENDED, columns)
+        rows = study.trials(f"ended > {self.cursor} AND finished_at IS NOT NULL", "ended", MOST_ENDED, columns)
         if rows.height:
             self.cursor = rows["ended"][-1]
         best, number = read_best(self._reader, study.row)

@@ -111,10 +111,10 @@ class Controller:
         if any(monitor.makes_copies for monitor in monitors):
             outcomes = [outcome for outcome in outcomes if outcome.number < space.search.trials]
         strategy = begin(space, outcomes)
-        groups = {outcome.number: outcome.group for outcome in ended}
+        states = {outcome.number: outcome.state for outcome in ended}
         for monitor in monitors:
-            if monitor.compares and ended:
-                monitor.recall_reports(study.queries.reports(monitor.compares), groups)
+            if monitor.compares:
+                monitor.recall_reports(study.queries.reports(monitor.compares), states)
             if monitor.makes_copies:
                 monitor.recall_copied(study.queries.copy_steps())
         controller = cls(space, strategy, monitors, study, clock, keep_checkpoints)

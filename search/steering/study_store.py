@@ -40,7 +40,7 @@ class StudyQueries(Protocol):
         ...
 
     def reports(self, metric: str, /) -> Sequence[Report]:
-        """Return the stored reports of ended trials: metrics of this name, by number and step."""
+        """Return the stored reports of all trials: metrics of this name, by number and step."""
         ...
 
     def copy_steps(self) -> Mapping[int, int]:

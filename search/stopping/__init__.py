@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spaces.errors import StudyError
-from spaces.records import Report, Trial
+from spaces.records import Report, State, Trial
 from spaces.settings import History, Objective
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Monitor(ABC):
     """A stopping policy at work on one study."""
 
     compares: str | None = None
-    """The metric by which it compares a trial with ended ones, whose reports it gets after a
+    """The metric by which it compares a trial with earlier ones, whose reports it gets after a
     restart; None if it looks at running trials alone."""
     makes_copies: bool = False
     """True if `copies` may give any."""
@@ -47,11 +47,12 @@ class Monitor(ABC):
     def restore(self, number: int, group: int, state: Any) -> None:
         """Take up a trial that resumes from the checkpoint that `state` was written with."""
 
-    def recall_reports(self, reports: Sequence[Report], groups: dict[int, int]) -> None:
-        """Learn again from stored reports of ended trials, after a restart, if it `compares`."""
-        self.observe(reports, groups)
-        for number in groups:
-            self.forget(number)
+    def recall_reports(self, reports: Sequence[Report], states: Mapping[int, State]) -> None:  # noqa: B027
+        """Learn again from stored reports, after a restart, if it `compares`.
+
+        `reports`: of all trials by number and step, as far as the history keeps them. `states`: of
+        the ended trials; the others go on from their last report.
+        """
 
     def recall_copied(self, copied: Mapping[int, int]) -> None:  # noqa: B027 - most policies make none
         """Take over copied trials with their last steps, after a restart, if it `makes_copies`."""

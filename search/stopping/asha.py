@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, final
@@ -12,7 +12,7 @@ from typing import Any, final
 from search.stopping import Monitor, Stopping
 from search.watched_metric import Measure, direction, metric
 from spaces.plugins.fields import knob, size
-from spaces.records import Report
+from spaces.records import Report, State
 from spaces.settings import Objective
 
 
@@ -62,24 +62,49 @@ class HalvingMonitor(Monitor):
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
         """Return the reported trials that fall behind at a rung."""
-        stopped: set[int] = set()
+        return {report.number for report in reports if self._climb(report, judge=True)}
+
+    def _climb(self, report: Report, *, judge: bool) -> bool:
+        """Enter the rungs that a report reaches; `judge`: up to one at which the trial falls behind.
+
+        Returns True if it does.
+        """
+        cost = self._measure.cost(report)
+        if cost is None:
+            return False
+        curve = self._curves.setdefault(report.number, _Curve())
+        curve.best = min(curve.best, cost)
+        while report.step >= self._min_steps * self._eta**curve.rung:
+            rung, entered = self._rungs[curve.rung], self._entered[curve.rung]
+            # A requeued trial reaches the rung a second time, and counts once.
+            if report.number not in entered:
+                insort(rung, curve.best)
+                entered.add(report.number)
+            if judge and bisect_left(rung, curve.best) >= max(1, int(len(rung) / self._eta)):
+                return True
+            curve.rung += 1
+        return False
+
+    def recall_reports(self, reports: Sequence[Report], states: Mapping[int, State]) -> None:
+        """Enter the results of all trials at the rungs that they reached.
+
+        The order in which they came is not stored, so that nobody is judged again: a trial that went
+        on after a report had passed its rungs. Only the last report of a stopped trial is judged,
+        beside all that are known now, for the rung at which it was stopped.
+        """
+        last = {report.number: report for report in reports if states.get(report.number) == "pruned"}
         for report in reports:
-            cost = self._measure.cost(report)
-            if cost is None:
-                continue
-            curve = self._curves.setdefault(report.number, _Curve())
-            curve.best = min(curve.best, cost)
-            while report.step >= self._min_steps * self._eta**curve.rung:
-                rung, entered = self._rungs[curve.rung], self._entered[curve.rung]
-                # A requeued trial reaches the rung a second time, and counts once.
-                if report.number not in entered:
-                    insort(rung, curve.best)
-                    entered.add(report.number)
-                if bisect_left(rung, curve.best) >= max(1, int(len(rung) / self._eta)):
-                    stopped.add(report.number)
-                    break
-                curve.rung += 1
-        return stopped
+            if report is not last.get(report.number):
+                self._climb(report, judge=False)
+        for report in last.values():
+            self._climb(report, judge=True)
+        for number in {report.number for report in reports}:
+            self.forget(number)
+
+    @property
+    def results(self) -> Mapping[int, Sequence[float]]:
+        """Rung -> the costs of all trials that reached it, the best first."""
+        return self._rungs
 
     def forget(self, number: int) -> None:
         self._curves.pop(number, None)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby, pairwise
 from math import inf
 from statistics import median
 from typing import Any, final
 
+import numpy as np
+
 from search.stopping import Monitor, Stopping
 from search.watched_metric import Measure, direction, metric
 from spaces.plugins.fields import size
-from spaces.records import Report
+from spaces.records import Report, State
 from spaces.settings import Objective
 
 KEPT = 1000
@@ -65,21 +68,46 @@ class MedianMonitor(Monitor):
         learned: list[tuple[int, int, float]] = []
         for report in reports:
             cost = self._measure.cost(report)
-            if cost is None:
-                continue
-            curve = self._curves[report.number]
-            curve.best = min(curve.best, cost)
-            curve.total += cost
-            curve.count += 1
-            averages = self._averages[report.step]
-            averages.pop(report.number, None)  # the newest is last
-            averages[report.number] = curve.total / curve.count
-            if len(averages) > max(KEPT, self._trials):
-                del averages[next(iter(averages))]
-            learned.append((report.number, report.step, curve.best))
+            if cost is not None:
+                best = self._note(report.number, report.step, cost)
+                learned.append((report.number, report.step, best))
         costs = {step: self._averages[step].values() for _, step, _ in learned if step >= self._steps}
         medians = {step: median(values) for step, values in costs.items() if len(values) >= self._trials}
         return {number for number, step, best in learned if best > medians.get(step, inf)}
+
+    def _note(self, number: int, step: int, cost: float) -> float:
+        """Note a cost in the trial's average at this step, and return its best cost so far."""
+        curve = self._curves[number]
+        curve.best = min(curve.best, cost)
+        curve.total += cost
+        curve.count += 1
+        averages = self._averages[step]
+        averages.pop(number, None)  # the newest is last
+        averages[number] = curve.total / curve.count
+        if len(averages) > max(KEPT, self._trials):
+            del averages[next(iter(averages))]
+        return curve.best
+
+    def recall_reports(self, reports: Sequence[Report], states: Mapping[int, State]) -> None:
+        """Note the averages of all trials again; costs that the history dropped are interpolated.
+
+        A trial is validated at equal distances, that of its first two reports, which are kept; its cost
+        between two that are further apart is taken from the line through them.
+        """
+        for number, of_trial in groupby(reports, key=lambda report: report.number):
+            measured = [(report.step, self._measure.cost(report)) for report in of_trial]
+            known = [(step, cost) for step, cost in measured if cost is not None]
+            steps, costs = [step for step, _ in known], [cost for _, cost in known]
+            every = steps[1] - steps[0] if len(steps) > 1 else 1
+            between = (range(before, after, every) for before, after in pairwise(steps))
+            for step in (*chain.from_iterable(between), *steps[-1:]):
+                self._note(number, step, float(np.interp(step, steps, costs)))
+            self.forget(number)
+
+    @property
+    def averages(self) -> Mapping[int, Collection[float]]:
+        """Step -> the averages of the trials that reported there."""
+        return {step: averages.values() for step, averages in self._averages.items()}
 
     def forget(self, number: int) -> None:
         self._curves.pop(number, None)

@@ -225,8 +225,6 @@ class ControlledStudy:
 
     def _plan(self, reports: Sequence[Report]) -> _Plan:
         """Return the new reports to write, none twice, and the stored ones that they supersede."""
-        if self._policy == "full":
-            return _Plan(reports, [], {})
         pasts: dict[int, Past] = {}
         fresh: dict[tuple[int, int], Report] = {}
         superseded: list[tuple[int, int]] = []

@@ -84,7 +84,8 @@ class EditedStudy:
         test_sets.check_sealed(connection, self.id)
         numbers = [trial.number for trial in added]
         these = select(trials.c.number, trials.c.draws).where(trials.c.study_id == self.id)
-        known = connection.execute(these.where(trials.c.number.in_(numbers)))
+        # A server takes 65,535 numbers in one statement, and these follow one another.
+        known = connection.execute(these.where(trials.c.number.between(min(numbers), max(numbers))))
         there = {number: draws for number, draws in known}  # noqa: C416
         new: list[dict[str, Any]] = []
         for trial in added:
@@ -149,6 +150,7 @@ class EditedStudy:
             ids = select(trials.c.id).where(*open_ones)
             connection.execute(delete(checkpoints).where(checkpoints.c.trial_id.in_(ids)))
             connection.execute(delete(metrics).where(metrics.c.trial_id.in_(ids)))
+            rows.delete_test_results(connection, self.id, trials.c.state.not_in(TERMINAL))
             connection.execute(update(trials).where(*open_ones).values(rows.NEVER_RUN))
 
 

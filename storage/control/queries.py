@@ -66,7 +66,7 @@ class StudyQueries:
         kept = (
             select(t.number, m.step, m.name, m.variant, m.condition, m.value)
             .join_from(metrics, trials, m.trial_id == t.id)
-            .where(t.study_id == self.id, t.state.in_(TERMINAL), m.name == metric, m.value.is_not(None))
+            .where(t.study_id == self.id, m.name == metric, m.value.is_not(None))
             .order_by(t.number, m.step)
         )
         rows = connection.execute(kept)

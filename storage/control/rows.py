@@ -96,6 +96,12 @@ _BEYOND = delete(metrics).where(
     metrics.c.step > select(trials.c.steps).where(trials.c.id == bindparam("trial")).scalar_subquery(),
     exists().where(trials.c.id == bindparam("trial"), trials.c.state == "queued", trials.c.fence == bindparam("start")),
 )
+_BEYOND_TEST = delete(test_results).where(
+    test_results.c.study_id == bindparam("study"),
+    test_results.c.number == bindparam("number"),
+    test_results.c.step > select(trials.c.steps).where(trials.c.id == bindparam("trial")).scalar_subquery(),
+    exists().where(trials.c.id == bindparam("trial"), trials.c.state == "queued", trials.c.fence == bindparam("start")),
+)
 _FORGET_TEST = delete(test_results).where(
     test_results.c.study_id == bindparam("study"),
     test_results.c.number == bindparam("trial"),
@@ -316,6 +322,8 @@ def requeue(connection: Connection, study_id: int, starts: Sequence[TrialStart],
     if rows:
         connection.execute(_REQUEUE, [{**row, "dead": crashes} for row in rows])
         connection.execute(_BEYOND, rows)
+        numbers = [{"study": study_id, "number": attempt.number} for attempt in starts]
+        connection.execute(_BEYOND_TEST, [row | number for row, number in zip(rows, numbers, strict=True)])
 
 
 def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
@@ -327,13 +335,19 @@ def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
         this = update(studies).where(studies.c.id == study_id)
         connection.execute(this.values(steps=studies.c.steps - trained.scalar_subquery()))
         connection.execute(delete(metrics).where(metrics.c.trial_id.in_(part)))
-        numbers = select(trials.c.number).where(c.id.in_(part))
-        condition = test_results.c.study_id == study_id
-        connection.execute(delete(test_results).where(condition, test_results.c.number.in_(numbers)))
+        delete_test_results(connection, study_id, c.id.in_(part))
         connection.execute(update(trials).where(c.id.in_(part)).values(NEVER_RUN))
 
 
-_RESULTS = ("objective", "second_objective", "constraints", "feasible", "error", "ended")
+def delete_test_results(connection: Connection, study_id: int, condition: ColumnElement[bool]) -> None:
+    """Delete the test results of those trials of a study that keep a condition."""
+    numbers = select(trials.c.number).where(trials.c.study_id == study_id, condition)
+    of_them = test_results.c.study_id == study_id, test_results.c.number.in_(numbers)
+    connection.execute(delete(test_results).where(*of_them))
+
+
+# `ended` stays: whoever follows the ends goes on after it, and the next end is counted from there.
+_RESULTS = ("objective", "second_objective", "constraints", "feasible", "error")
 _RUN = ("worker", "step_kind", "fingerprint", "started_at", "finished_at")
 NEVER_RUN: dict[str, Any] = {
     **dict.fromkeys((*_RESULTS, *_RUN), None),

@@ -84,6 +84,7 @@ class Session:
         While nothing is locked, a server that goes away is an error at once.
         """
         with self._turn:
+            first_failure: float | None = None
             while True:
                 if self._failure:
                     raise self._failure
@@ -93,7 +94,8 @@ class Session:
                 except AwayError as error:
                     if not (self._locked or self._is_service):
                         raise
-                    self._reconnect(error)
+                    first_failure = first_failure or time.monotonic()
+                    self._reconnect(error, first_failure)
                     continue
                 except Exception:
                     self._check_place()  # a file that is gone is why: what the driver says of it is no help
@@ -118,9 +120,12 @@ class Session:
             self._failure = lost
             raise
 
-    def _reconnect(self, error: AwayError) -> None:
-        """Connect again, with doubling pauses, and lock the same studies; StudyError if taken."""
-        since, pause = time.monotonic(), FIRST_PAUSE
+    def _reconnect(self, error: AwayError, since: float) -> None:
+        """Connect again, with doubling pauses, and lock the same studies; StudyError if taken.
+
+        The hour counts from `since`, the first failure of the same transaction.
+        """
+        pause = FIRST_PAUSE
         _log.warning("%s; training goes on, and the database is tried again for an hour", error)
         while time.monotonic() < since + AWAY_SECONDS:
             self._hang_up()

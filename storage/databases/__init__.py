@@ -12,6 +12,7 @@ from storage.databases.database import Database
 from storage.databases.postgres import SECRETS, Postgres
 from storage.databases.sqlite import Sqlite
 
+_SQLITE = "sqlite:///"
 _FORMS = "use sqlite:///FILE or postgresql://USER@HOST/DATABASE"
 _NO_URL = f"the storage is not a URL; {_FORMS}"  # not shown: it may hold a password
 
@@ -19,14 +20,15 @@ _NO_URL = f"the storage is not a URL; {_FORMS}"  # not shown: it may hold a pass
 def find_database(url: str) -> Database:
     """Return the database that a URL names; raises StorageError that gives the two forms.
 
-    sqlite:///relative.db, sqlite:////absolute.db, postgresql://user:password@host:port/database
+    sqlite:///relative.db, sqlite:////absolute.db, postgresql://user:password@host:port/database. What
+    follows sqlite:/// is the file's path as it stands, `?`, `%` and `@` included.
     """
     parsed = _parse(url)
     kind = parsed.get_backend_name()
-    if "@" in f"{parsed.host}{parsed.database}" or (parsed.host and kind == "sqlite"):
+    if parsed.host if kind == "sqlite" else "@" in f"{parsed.host}{parsed.database}":
         raise StorageError(f"{_NO_URL}; in a password write %40 for @, %2F for / and %3A for :")
     if kind == "sqlite":
-        return Sqlite(parsed)
+        return Sqlite(parsed.database or "")
     if kind == "postgresql":
         return Postgres(parsed)
     raise StorageError(f"storage {kind}://... is not supported; {_FORMS}")
@@ -46,6 +48,8 @@ def file_of(url: str) -> str | None:
 
 
 def _parse(url: str) -> URL:
+    if url.startswith(_SQLITE):
+        return URL.create("sqlite", database=url.removeprefix(_SQLITE))
     try:
         return make_url(url)
     except (ArgumentError, ValueError):

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import final
 
-from sqlalchemy import URL, Connection, Table, create_engine, event
+from sqlalchemy import Connection, Table, create_engine, event
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.pool import NullPool
 
@@ -112,15 +112,15 @@ class StopFiles(StopRequests):
 class Sqlite(Database):
     """A file on a local disk."""
 
-    def __init__(self, url: URL) -> None:
-        if not url.database or Path(url.database).name == ":memory:":
+    def __init__(self, file: str) -> None:
+        if not file or Path(file).name == ":memory:":
             need = "needs a file that outlives the process"
             raise StorageError(f"storage sqlite:// {need}; use sqlite:///FILE")
         try:
-            path = Path(url.database).resolve()  # SQLite's log is beside the file, not a link
+            path = Path(file).resolve()  # SQLite's log is beside the file, not a link
         except (OSError, RuntimeError):  # the second up to Python 3.12
             problem = "its symbolic links go in a circle; name a file"
-            raise StorageError(f"{url.database}: {problem}") from None
+            raise StorageError(f"{file}: {problem}") from None
         self._file = SqliteFile(path)
         self._lock = FileLock(self._file.path)
         self.name = str(self._file.path)

@@ -26,12 +26,13 @@ from graft.web.security.refusals import RefusalError
 from graft.web.settings import AddressError, Quotas, Settings
 from spaces import cache as cache_module
 from spaces.errors import AccessError, MessageError, StorageError, StudyError
-from storage import Store, StoreRequest, Terms, open_store, request_queue, revoke_token
+from spaces.records import TrialResult
+from storage import Store, StoreRequest, Terms, open_reader, open_store, request_queue, revoke_token
 from storage.databases import mailbox as mailboxes
 from storage.databases.mailbox import Mailbox
 from storage.queue_entries import OPEN
 from storage.store_request import Action
-from tests.support.databases import raw
+from tests.support.databases import OBJECTIVE, controlled, make_trial, raw
 from tests.support.edge import POISON
 from tests.support.inside import called
 from tests.support.queue import STUDY, TERMS, ask, taking
@@ -413,6 +414,33 @@ def test_a_stream_ends_when_its_token_is_revoked(database: str, monkeypatch: pyt
         with closing(connect(address)) as client:
             client.sendall(request("/api/studies/one/events", token))
             assert client.recv(1 << 16).startswith(b"HTTP/1.1 401")
+
+
+def test_who_follows_a_study_is_told_of_the_new_end_of_a_trial_that_was_retried(database: str) -> None:
+    with controlled(database) as study:
+        study.start([make_trial(0), make_trial(1)], "w")
+        for number, state in ((0, "finished"), (1, "failed")):
+            reason = "disk full" if state == "failed" else None
+            study.end([TrialResult(number=number, state=state, objective=None, error=reason, fence=1)])
+        number = study.id
+    with open_reader(database) as reader:
+        follower = Follower(reader, reader.study("study"), None)
+        assert follower.cursor == 2
+    with open_store(database) as store:
+        assert store.retry(number) == [1]
+    with open_reader(database) as reader:
+        assert Follower(reader, reader.study("study"), None).cursor == 2
+        waiting = Follower(reader, reader.study("study"), 0).look()
+        assert waiting
+        assert [trial.number for trial in waiting.ended] == [0], "the other one waits again"
+    with open_store(database) as store:
+        again = store.take_control(number, policy="thin", objective=OBJECTIVE)
+        again.start([make_trial(1)], "w")
+        again.end([TrialResult(number=1, state="finished", objective=0.1, fence=2)])
+    with open_reader(database) as reader:
+        change = Follower(reader, reader.study("study"), 2).look()
+        assert change
+        assert [(trial.number, trial.state) for trial in change.ended] == [(1, "finished")]
 
 
 def test_a_person_logs_out(database: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Sequence
 from statistics import median
 
@@ -11,10 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search.stopping import Monitor, Stopping
+from search.stopping.asha import HalvingMonitor
+from search.stopping.median import MedianMonitor
 from spaces import plugins
 from spaces.errors import GraftError
-from spaces.records import Metric, Report
+from spaces.records import Metric, Report, State
 from spaces.settings import Objective
+from storage.control.history import is_landmark
 from tests.support.plug_ins import example
 from tests.support.search_spaces import PLAIN, space
 from tests.support.stopping import OBJECTIVE, report
@@ -217,16 +221,87 @@ def test_a_trial_that_started_again_counts_once_in_the_median() -> None:
     assert stopped(here, [report(3, 1, 8.0)]) == {3}, "the median of 1, 9, 5 and 8 is 6.5"
 
 
-@pytest.mark.parametrize("name", ["asha", "median"])
-def test_stored_reports_make_a_monitor_judge_as_if_it_had_never_stopped(name: str) -> None:
-    past = [report(number, step, (number + 1) / step) for number in range(8) for step in (1, 3, 9)]
-    live, resumed = monitor(name), monitor(name)
-    stopped(live, past)
+def study_of(name: str, seed: int, steps: Sequence[int]) -> tuple[Monitor, list[Report], dict[int, State]]:
+    """Return a policy after 60 made-up trials in 8 lanes, their reports by number and step, and how they ended."""
+    draw, live = random.Random(seed), monitor(name)
+    waiting, running = [*range(60)], dict[int, int]()
+    reports, states = list[Report](), dict[int, State]()
+    while waiting or running:
+        while waiting and len(running) < 8:
+            running[waiting.pop(0)] = 0
+        number = draw.choice([*running])
+        message = report(number, steps[running[number]], draw.random() / (1 + running[number]))
+        reports.append(message)
+        running[number] += 1
+        verdict: State | None = "pruned" if stopped(live, [message]) else None
+        if verdict or running[number] == len(steps):
+            states[number] = verdict or "finished"
+            del running[number]
+            live.forget(number)
+    return live, sorted(reports, key=lambda message: (message.number, message.step)), states
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_resumed_halving_knows_every_result_at_every_rung(seed: int) -> None:
+    live, past, states = study_of("asha", seed, (1, 3, 9, 27))
+    resumed = monitor("asha")
+    assert isinstance(live, HalvingMonitor)
+    assert isinstance(resumed, HalvingMonitor)
     assert resumed.compares == "tvd"
-    resumed.recall_reports(past, dict.fromkeys(range(8), 0))
-    for number, value in ((8, 0.0), (9, 2.5), (10, 100.0)):
-        assert stopped(live, [report(number, 1, value)]) == stopped(resumed, [report(number, 1, value)])
-    assert stopped(resumed, [report(11, 1, 200.0)]) == {11}
+    resumed.recall_reports(past, states)
+    assert resumed.results == live.results
+    assert len(live.results[0]) == 60
+    assert len(live.results[2]) > 5
+
+
+def test_a_resumed_halving_knows_the_results_of_trials_that_go_on() -> None:
+    resumed = monitor("asha")
+    resumed.recall_reports([report(number, 1, float(number)) for number in range(1, 10)], {})
+    resumed.restore(3, 0, [3.0, 1])
+    assert stopped(resumed, [report(20, 1, 100.0)]) == {20}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_resumed_halving_enters_a_stopped_trial_at_no_rung_beyond(seed: int) -> None:
+    live, past, states = study_of("asha", seed, (9, 27))  # each first report reaches three rungs
+    resumed = monitor("asha")
+    assert isinstance(live, HalvingMonitor)
+    assert isinstance(resumed, HalvingMonitor)
+    resumed.recall_reports(past, states)
+    assert resumed.results[0] == live.results[0]
+    for rung in (1, 2):
+        assert {*resumed.results[rung]} >= {
+            min(message.metrics[0].value for message in past if message.number == number and message.step == 9)
+            for number, state in states.items()
+            if state == "finished"
+        }
+        assert len(resumed.results[rung]) < 60
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_resumed_median_has_the_averages_of_all_reports(seed: int) -> None:
+    live, past, states = study_of("median", seed, (1, 2, 3, 4))
+    resumed = monitor("median")
+    assert isinstance(live, MedianMonitor)
+    assert isinstance(resumed, MedianMonitor)
+    resumed.recall_reports(past, states)
+    assert {step: sorted(values) for step, values in resumed.averages.items()} == {
+        step: pytest.approx(sorted(values)) for step, values in live.averages.items()
+    }
+
+
+def test_a_resumed_median_interpolates_the_reports_that_the_history_dropped() -> None:
+    live, resumed = monitor("median"), monitor("median")
+    assert isinstance(live, MedianMonitor)
+    assert isinstance(resumed, MedianMonitor)
+    whole = [report(number, step, (1 + number / 9) / step) for number in range(9) for step in range(10, 641, 10)]
+    stopped(live, whole)
+    kept = [message for message in whole if is_landmark("thin", message.step // 10)]
+    assert len(kept) < len(whole) / 2
+    resumed.recall_reports(kept, {})
+    assert resumed.averages.keys() == live.averages.keys()
+    for step, values in live.averages.items():
+        assert sorted(resumed.averages[step]) == pytest.approx(sorted(values), rel=0 if step <= 160 else 0.01)
 
 
 # -------------------------------------------------------------------------------------------------------------- fields

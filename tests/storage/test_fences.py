@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from spaces.errors import StudyError
-from spaces.records import Checkpoint, QueuedTrial, WorkerStatus
+from spaces.records import Checkpoint, Metric, QueuedTrial, Report, WorkerStatus
+from spaces.settings import History
 from storage import open_store
 from tests.support.databases import (
     OBJECTIVE,
@@ -176,9 +177,10 @@ def test_what_history_forgets_does_not_depend_on_a_death(url: str):
     assert steps[0] == steps[1]
 
 
-def test_a_trial_that_fell_back_behind_its_checkpoint_keeps_its_reports_and_its_deaths(url: str):
+@pytest.mark.parametrize("history", ["thin", "full"])
+def test_a_trial_that_fell_back_behind_its_checkpoint_keeps_its_reports_and_its_deaths(url: str, history: History):
     """Its files are bad: what it saves on the way back is no progress, and forgets nothing that was reported."""
-    with controlled(url, "thin") as study:
+    with controlled(url, history) as study:
         study.start([make_trial(0)], "w")
         for step in (20, 40, 60, 80, 100):
             study.record([make_report(0, step)])
@@ -196,6 +198,22 @@ def test_a_trial_that_fell_back_behind_its_checkpoint_keeps_its_reports_and_its_
         assert raw(url, "SELECT deaths FROM trials") == [(2,)], "it is only where it was before"
         study.record([], [], [saved(3)._replace(step=120)])
         assert raw(url, "SELECT deaths FROM trials") == [(0,)]
+
+
+def test_results_on_test_sets_beyond_the_step_that_a_trial_falls_back_to_are_deleted(url: str):
+    def sealed_report(step: int, value: float, fence: int) -> Report:
+        return replace(make_report(0, step, fence=fence), sealed=(Metric("tvd", "bema", "", value),))
+
+    with controlled(url, "thin") as study:
+        study.start([make_trial(0), make_trial(1)], "w")
+        study.record([sealed_report(10, 0.9, 1), sealed_report(20, 0.2, 1)])
+        study.record([replace(sealed_report(20, 0.4, 1), number=1)])
+        study.release(held(0))
+        assert raw(url, "SELECT number, step FROM test_results") == [(1, 20)]
+        study.start([make_trial(0)], "w")
+        study.record([sealed_report(10, 0.9, 2)])
+        study.end([ending("pruned", 2)])
+    assert raw(url, "SELECT number, step FROM test_results ORDER BY number") == [(0, 10), (1, 20)]
 
 
 def test_what_the_controller_knew_comes_back_with_the_checkpoint(url: str):

@@ -9,6 +9,8 @@ import pytest
 
 from spaces.errors import StorageError
 from storage import has_password, open_store
+from storage.databases import file_of, find_database
+from storage.peeking import may_know_task
 from tests.support.databases import Server
 from tests.support.inside import called
 
@@ -100,3 +102,12 @@ def test_which_urls_hold_a_password():
     assert has_password("postgresql://me@host/db?sslpassword=secret")
     assert not has_password("postgresql://me@host/db?sslmode=require")
     assert not has_password("sqlite:///graft.db")
+
+
+@pytest.mark.parametrize("name", ["run?lr=1.db", "me@corp.db", "100%25.db", "a b#c.db"])
+def test_a_file_of_any_name_is_the_one_that_its_url_names(name: str, tmp_path: Path):
+    url = f"sqlite:///{tmp_path / name}"
+    assert find_database(url).name == file_of(url) == str(tmp_path / name)
+    open_store(url).close()
+    assert (tmp_path / name).is_file()
+    assert may_know_task(url, "copying") is False
