@@ -65,7 +65,7 @@ class OverrideOptions:
                 rest = {path: value for path, value in overrides.items() if path != "training.steps"}
                 cut = cut_steps(load(space, families(), rest), self.steps)
                 for kept in (path for path in cut.kept if path not in overrides):
-                    note = "stands in an option or an arm that --steps does not reach, and stays as it is"
+                    note = "stands in an option, an arm or a section that --steps does not reach, and stays as it is"
                     typer.echo(f"--steps: {kept} {note}", err=True)
                 # A path that the user sets, or one below it, wins over the cut.
                 overrides = rest | {

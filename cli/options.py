@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import sys
@@ -116,6 +117,14 @@ class RetrainingOptions:
 
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+
+
+def user_name() -> str:
+    """Return the name of the person who calls the program; the number of one without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # OSError from Python 3.13 on
+        return str(os.getuid())
 
 
 ASKED: list[str] = []

@@ -138,6 +138,11 @@ def complete_config(config: Mapping[str, Any], families: Mapping[str, type]) -> 
     return canonical, canonical_json(structure)
 
 
+def facts_of_config(config: Mapping[str, Any], families: Mapping[str, type]) -> dict[str, Scalar]:
+    """Return the facts of a configuration's plug-ins; PluginError if one breaks a rule."""
+    return _collect_facts({name: build(families[name], part, name) for name, part in config.items()})
+
+
 def _collect_facts(sections: Mapping[str, Any]) -> dict[str, Scalar]:
     """Return facts that follow from sections' fields, as `task.generalisation_gap`."""
     by_section = {name: facts(section) for name, section in sections.items()}

@@ -12,17 +12,17 @@ with a seed of its own.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import getitem
 from random import Random
 from typing import Any, NamedTuple, final
 
-from spaces.grammar.formulas import CoordinateOf
+from spaces.grammar.formulas import CoordinateOf, Level
 from spaces.grammar.sections import Families
 from spaces.plugins.protocols import HoldsSplines
-from spaces.program import complete_config
+from spaces.program import complete_config, facts_of_config
 from spaces.records import LearnedSpline, Scalar, StoredTrial, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Search
@@ -210,8 +210,39 @@ class TransferSpace(Space):
             setting = reduce(getitem, sections, donor)[last]
             reduce(getitem, sections, config)[last] = copy.deepcopy(setting)
         config, structure = complete_config(config, self.families)
-        params = {**trial.params, "architecture.trial": finder}
+        changed = {path.partition(".")[0] for path in self.paths}
+        before, after = (
+            facts_of_config({name: sections[name] for name in changed}, self.families)
+            for sections in (trial.config, config)
+        )
+        params = {
+            path: value
+            for path, value in trial.params.items()
+            if path not in before and not self._is_architecture(path)
+        }
+        params |= {path: value for path in self._drawn_paths if (value := _value_at(config, path)) is not None}
+        params |= {**after, "architecture.trial": finder}
         return replace(trial, params=params, config=config, structure=structure, architecture_trial=finder)
+
+    @cached_property
+    def _drawn_paths(self) -> Sequence[str]:
+        """The paths of an architecture that a task draws, in either stage."""
+        spaces = (space for domain in self.domains for space in (domain.searched, domain.baseline) if space)
+        drawn = (row.path for space in spaces for row in space.rows if row.level is not Level.CONSTANT)
+        return list(dict.fromkeys(filter(self._is_architecture, drawn)))
+
+    def _is_architecture(self, path: str) -> bool:
+        return any(f"{path}.".startswith(f"{above}.") for above in self.paths)
+
+
+def _value_at(config: Mapping[str, Any], path: str) -> Scalar | None:
+    """Return the value at a path as `params` have it, a plug-in's name; None if there is none."""
+    value: Any = config
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    if isinstance(value, Mapping):
+        value = value.get("name")
+    return value if isinstance(value, int | float | str) else None
 
 
 def list_forms(families: Families) -> Sequence[str]:

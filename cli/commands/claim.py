@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Force, Format, Storage, Study, check_output, open_db, storage_url
+from cli.options import Force, Format, Storage, Study, check_output, open_db, storage_url, user_name
 from cli.tables import show, show_text
 
 
@@ -79,8 +79,6 @@ def reveal(study: Study, storage: Storage = None) -> None:
 
     Example: search reveal my-arms
     """
-    import getpass
-
     from graft.plugins.families import version
     from graft.report.claims import read_claim_report
     from storage import reveal_study
@@ -89,7 +87,7 @@ def reveal(study: Study, storage: Storage = None) -> None:
     url = storage_url(storage)
     with open_reader(url) as reader:
         before = reader.study(study).reveals().height
-    reveal_study(url, study, person=getpass.getuser(), version=version())
+    reveal_study(url, study, person=user_name(), version=version())
     if before:
         typer.echo(f"note: {study} had been revealed before; this is recorded, too", err=True)
     with open_reader(url) as reader:

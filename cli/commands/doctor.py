@@ -34,6 +34,7 @@ def doctor(
     Example: search doctor --bench -o machine.json
     """
     from cli.progress import waiting
+    from graft.files import writing
     from graft.machine.devices import check_device
     from graft.machine.doctor import Finding, Rate, examine, measure, to_json
     from spaces.messages import one_line
@@ -61,7 +62,8 @@ def doctor(
                 speed = f"failed ({one_line(rate.failure)})" if rate.failure else speed
                 show_text(f"{'rate':<11} {speed}: {rate.case}, {rate.step}, {lanes}")
             if output is not None:
-                output.write_text(json.dumps(to_json(findings, rates, where), indent=1) + "\n")
+                with writing(output):
+                    output.write_text(json.dumps(to_json(findings, rates, where), indent=1) + "\n")
     if form == "json":
         show_json(to_json(findings, rates, where))
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from cli.options import (
     open_db,
     say_notes,
     storage_url,
+    user_name,
 )
 from cli.tables import show
 from spaces.errors import StorageError
@@ -126,12 +126,7 @@ class TermsOptions:
         """Return the terms, checked."""
         from storage import Terms
 
-        owner = self.owner
-        if owner is None:
-            try:
-                owner = getpass.getuser()
-            except (KeyError, OSError):  # a user without a name; OSError from Python 3.13 on
-                owner = str(os.getuid())
+        owner = user_name() if self.owner is None else self.owner
         return Terms(owner=owner, priority=self.priority, weight=self.weight, max_lanes=self.max_lanes)
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cli.options import FORMATS, INTERRUPTED, NestedFormat, OptionError, Storage, Study, check_format, storage_url
 from cli.tables import show, show_json, show_text
-from spaces.messages import shorten_numbers
+from spaces.messages import one_line, shorten_numbers
 
 if TYPE_CHECKING:
     from graft.stored.status import Status
@@ -130,7 +130,7 @@ def _describe(now: Status) -> str:
 
 
 def _facts(now: Status) -> list[tuple[str, str]]:
-    """Return label and text of each known fact about a study."""
+    """Return label and text of each known fact about a study, the text on one line."""
     from graft.launching.progress_text import describe_time_left
 
     progress = now.progress
@@ -167,4 +167,4 @@ def _facts(now: Status) -> list[tuple[str, str]]:
     if len(now.workers) > _LISTED_WORKERS:
         more = f"{len(now.workers) - _LISTED_WORKERS:,} more"
         facts.append(("", f"{more}: `search query \"SELECT id, host, log FROM workers WHERE state = 'running'\"`"))
-    return facts
+    return [(label, one_line(text)) for label, text in facts]  # a note may be of another person

@@ -7,10 +7,9 @@ database itself with `graft.open`.
 
 from __future__ import annotations
 
-import io
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from http.client import HTTPException
 from typing import Any, NoReturn, final
@@ -19,6 +18,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from graft.api.base import ReadableStudy
 from graft.api.display import Figures, frame_table
@@ -45,16 +45,28 @@ def connect(url: str, token: str | None = None) -> RemoteDatabase:
     """Return the studies of a server: `graft.connect("http://127.0.0.1:8765")`.
 
     `token` is the text that `search token make` prints, if the server needs one. Raises ServerError
-    if the server does not answer.
+    if no server of Graft's answers.
     """
-    database = RemoteDatabase(Connection(check_address(url), token))
-    len(database)
+    # Neither urllib nor the line of an error is to have a token that no header can have.
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise ServerError("the token must be printable ASCII on one line, as `search token make` prints it")
+    connection = Connection(check_address(url), token)
+    database = RemoteDatabase(connection)
+    try:
+        len(database)
+    except (KeyError, TypeError):
+        raise connection.stranger() from None
     return database
 
 
 def check_address(url: str) -> str:
     """Return a server's address without a slash at its end; raises ServerError if it is invalid."""
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an address or a port that is none
+        is_address = False
+    if not is_address:
         raise ServerError(f"{url}: must be an address such as http://127.0.0.1:8765")
     return url.rstrip("/")
 
@@ -69,15 +81,25 @@ class Connection:
 
     def json(self, *path: str, **query: Any) -> Any:
         """Return the answer at an address below /api, from JSON."""
-        return json.loads(self._ask(path, query))
+        return self._decode(json.loads, self._ask(path, query))
 
     def frame(self, *path: str, **query: Any) -> pl.DataFrame:
         """Return the answer at an address below /api, from parquet."""
-        return pl.read_parquet(io.BytesIO(self._ask(path, query)))
+        return self._decode(pl.read_parquet, self._ask(path, query))
 
     def post(self, *path: str, body: Mapping[str, Any]) -> Any:
         """Send a JSON body to an address below /api; returns the answer, read from JSON."""
-        return json.loads(self._ask(path, {}, json.dumps(body).encode()))
+        return self._decode(json.loads, self._ask(path, {}, json.dumps(body).encode()))
+
+    def stranger(self) -> ServerError:
+        """Return the error for a server that answers otherwise than Graft's."""
+        return ServerError(f"{self.url} is no server of Graft's: start one with `search dashboard`")
+
+    def _decode(self, read: Callable[[bytes], Any], answer: bytes) -> Any:
+        try:
+            return read(answer)
+        except (ValueError, PolarsError):
+            raise self.stranger() from None
 
     def _ask(self, path: Sequence[str], query: Mapping[str, Any], body: bytes | None = None) -> bytes:
         """Return the answer's body; wait and ask again if there were too many requests."""
@@ -95,7 +117,7 @@ class Connection:
                     return answer.read()
             except HTTPError as error:
                 refusal = error
-            except (URLError, HTTPException, OSError) as error:
+            except (URLError, HTTPException, OSError, ValueError) as error:
                 reason = error.reason if isinstance(error, URLError) else error
                 raise ServerError(f"{self.url} does not answer: {reason}") from None
             left -= 1

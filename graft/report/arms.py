@@ -16,7 +16,7 @@ from graft.report.data import StudyData
 from graft.report.rendering.document import Block, Document, Paragraph
 from graft.report.sections import Section
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read, write_document
-from search.analysis.arms.experiment import read_arms
+from search.analysis.arms.experiment import choose_trials, read_arms
 from spaces.bounds import MOST_TRIALS
 from spaces.errors import StudyError
 from spaces.experiment import ARM
@@ -93,18 +93,36 @@ def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None
     experiment, studies that cannot be compared, or an unknown baseline.
     """
     names = [*dict.fromkeys(studies)]
-    separate = [read(reader, study) for study in names]
-    whole = _join(separate) if len(separate) > 1 else separate[0]
-    data = replace(whole, baseline=baseline)
-    name = data.study["name"]
-    arms: list[str] = read_arms(data.trials)["arm"].unique(maintain_order=True).to_list()
-    if not arms:
-        raise StudyError(f"{name}: no trial belongs to an arm; a space with arms: or seeds: makes such studies")
+    data = replace(_read_whole(reader, names), baseline=baseline)
+    arms = _list_arms(data)
     if data.baseline is not None and data.baseline not in arms:
         raise StudyError(f"--baseline: {no_such('arm', data.baseline, arms)}")
     if data.experiment is None:
-        raise StudyError(f"{name}: arm {data.baseline or arms[0]!r} has no result yet, so there is no baseline")
+        name = data.baseline or arms[0]
+        raise StudyError(f"{data.study['name']}: arm {name!r} has no result yet, so there is no baseline")
     return ArmsReport(studies=names, data=data)
+
+
+def _read_whole(reader: Reader, studies: Sequence[str]) -> StudyData:
+    """Return experiments as one study; raises StudyError for another study, and for no pairs."""
+    separate = [read(reader, study) for study in studies]
+    return _join(separate) if len(separate) > 1 else separate[0]
+
+
+def _list_arms(data: StudyData) -> list[str]:
+    """Return the study's arms, in order; raises StudyError if there is none."""
+    arms: list[str] = read_arms(data.trials)["arm"].unique(maintain_order=True).to_list()
+    if not arms:
+        name = data.study["name"]
+        raise StudyError(f"{name}: no trial belongs to an arm; a space with arms: or seeds: makes such studies")
+    return arms
+
+
+def _list_scored_arms(data: StudyData) -> list[str]:
+    """Return the arms of which a trial that stands for them has finished, in order."""
+    trials = choose_trials(read_arms(data.trials), data.study["direction"]).trials
+    scored = trials.filter(pl.col("state") == "finished").drop_nulls("objective")
+    return scored["arm"].unique(maintain_order=True).to_list()
 
 
 def compare_two(reader: Reader, first: str, other: str) -> dict[str, Any]:
@@ -112,25 +130,26 @@ def compare_two(reader: Reader, first: str, other: str) -> dict[str, Any]:
 
     Returns a row of ArmComparison.table with `objective`, `direction` and `against`, the mean of
     the other arm. All arms of the studies are one family, over which q is corrected. Raises
-    StudyError for an arm that a study does not have.
+    StudyError for an arm that a study does not have, and for one without a result.
     """
     sides = [side.partition(":") for side in (first, other)]
-    studies = [study for study, _, _ in sides]
-    whole = read_comparison(reader, studies, None)
-    known = read_arms(whole.data.trials)["arm"].unique(maintain_order=True).to_list()
+    studies = [*dict.fromkeys(study for study, _, _ in sides)]
+    whole = _read_whole(reader, studies)
+    known = _list_arms(whole)
     names: list[str] = []
     for study, _, arm in sides:
         name = arm or study  # the only arm of a study that names none has the study's own name
-        names.append(f"{study}: {name}" if len(whole.studies) > 1 and name != study else name)
+        names.append(f"{study}: {name}" if len(studies) > 1 and name != study else name)
         if names[-1] not in known:
             raise StudyError(f"{study}: {no_such('arm', names[-1], known)}")
     if names[0] == names[1]:
         raise StudyError(f"{first} is compared with itself: name two arms, STUDY:ARM each")
-    table = replace(whole, data=replace(whole.data, baseline=names[1])).differences(every=True)
-    rows, against = (table.filter(pl.col("arm") == name) for name in names)
-    if rows.is_empty() or against.is_empty():
+    data = replace(whole, baseline=names[1])
+    if data.experiment is None or names[0] not in data.experiment.compared.trials["arm"]:
         raise StudyError(f"{first} and {other}: one of them has no result yet")
-    facts = {name: whole.data.study[name] for name in ("objective", "direction")}
+    table = ArmsReport(studies=studies, data=data).differences(every=True)
+    rows, against = (table.filter(pl.col("arm") == name) for name in names)
+    facts = {name: whole.study[name] for name in ("objective", "direction")}
     return {**facts, **rows.row(0, named=True), "against": against["mean"][0]}
 
 
@@ -138,7 +157,8 @@ def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
     """Return the arms of all experiments on a task, the best first, compared with the best.
 
     Only studies whose arms were evaluated on equal data, by one objective and from one
-    `search.seed`, share a `board`. Raises StudyError if no experiment has a result on the task.
+    `search.seed`, share a `board`; boards on which no arm has a result are left out. Raises
+    StudyError if no experiment has a result on the task.
     """
     boards: dict[Any, list[str]] = {}
     tasks: set[str] = set()
@@ -158,14 +178,16 @@ def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
             boards.setdefault(key, []).append(row["name"])
     if not boards:
         raise StudyError(f"no experiment has a result on it: {no_such('task of an experiment', task, sorted(tasks))}")
-    return pl.concat(
-        [
-            _rank(read_comparison(reader, studies, None)).select(
-                pl.lit(board).alias("board"), pl.lit(key[1]).alias("objective"), pl.all()
-            )
-            for board, (key, studies) in enumerate(boards.items(), 1)
-        ]
-    )
+    ranked: list[pl.DataFrame] = []
+    for (_, objective, *_), studies in boards.items():
+        whole = _read_whole(reader, studies)
+        if scored := _list_scored_arms(whole):
+            rows = _rank(ArmsReport(studies=studies, data=replace(whole, baseline=scored[0])))
+            board = pl.lit(len(ranked) + 1).alias("board")
+            ranked.append(rows.select(board, pl.lit(objective).alias("objective"), pl.all()))
+    if not ranked:
+        raise StudyError(f"no arm of an experiment on {task} has a result yet")
+    return pl.concat(ranked)
 
 
 def _rank(whole: ArmsReport) -> pl.DataFrame:

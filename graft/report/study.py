@@ -77,7 +77,7 @@ def read(reader: Reader, study: str) -> StudyData:
 
 def _read_trials(study: StudyReader) -> pl.DataFrame:
     """Return the study's trials, with JSON for those that StudyData.trials names."""
-    where = _FIRSTS.format(id=study.row["id"])
+    where = _FIRSTS.format(kept=_KEPT.format(id=study.row["id"]))
     firsts = study.trials(where=where, columns=("number", "params", "config"))
     best = study.trials(top=_BEST, columns=("number", "params"))
     if best["params"].str.json_path_match(f'$["{ARM}"]').count():  # an experiment
@@ -109,10 +109,12 @@ def _read_prior(reader: Reader, study: StudyReader) -> PriorUse | None:
 _BEST = 100
 """Trials whose params are read: more than any table shows."""
 _FIRSTS = """number IN (
-SELECT min(number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL GROUP BY group_number
-) AND 2 * (SELECT count(DISTINCT group_number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL)
-<= (SELECT count(*) FROM trials WHERE study_id = {id} AND objective IS NOT NULL)"""
-"""Condition of the first trial of each group, unless the groups are no ensembles (list_groups)."""
+SELECT min(number) FROM trials WHERE {kept} GROUP BY group_number
+) AND 2 * (SELECT count(DISTINCT group_number) FROM trials WHERE {kept})
+<= (SELECT count(*) FROM trials WHERE {kept})"""
+"""Condition of the first kept trial of each group, unless the groups are no ensembles (list_groups)."""
+_KEPT = "study_id = {id} AND objective IS NOT NULL AND feasible IS NOT FALSE"
+"""Condition of the trials that `StudyData.ended` has."""
 
 
 def reserved_metrics() -> list[Reserved]:

@@ -90,7 +90,7 @@ def read_replays(
             restored=original,
             steps=steps,
             metrics=metrics,
-            objective=space.search.objective,
+            objective=space.search_of(original.trial.number).objective,
             value=original.row["objective"] if is_whole else None,
             divergence=divergence,
         )

@@ -12,6 +12,7 @@ import polars as pl
 from graft.plugins.families import version
 from spaces.errors import RowError
 from spaces.experiment import Claim
+from spaces.messages import one_line
 from spaces.records import TERMINAL
 from spaces.settings import MetricName
 from storage import record_look, take_waiting_requests
@@ -121,12 +122,12 @@ def describe_history(history: Sequence[dict[str, Any]]) -> list[str]:
         after = f"after {row['results']:,} trials had ended" if row["results"] else "before any trial had ended"
         when = f"{row['created_at']:%Y-%m-%d %H:%M} UTC"
         if row["event"] == "refused":
-            lines.append(f"a change was refused {when}, {after}: {row['command']}")
+            lines.append(f"a change was refused {when}, {after}: {one_line(row['command'])}")
         elif row["event"] != "looked":
             lines.append(f"{row['event']} {when}, {after}, SHA-256 {row['sha256'][:16]}")
     looks = [row for row in history if row["event"] == "looked"]
     if looks:
-        commands = ", ".join(dict.fromkeys(row["command"] for row in looks))
+        commands = ", ".join(dict.fromkeys(one_line(row["command"]) for row in looks))
         counts = ", ".join(str(row["results"]) for row in looks[:10])
         lines.append(f"looked at before the end {len(looks):,} times ({commands}), when {counts} trials had ended")
     return lines

@@ -80,13 +80,21 @@ class TransferTask:
     is_target: bool
 
 
-def read_transfer_tasks(reader: Reader, row: Mapping[str, Any]) -> dict[str, TransferTask]:
-    """Return the tasks of a transfer, given its row, in their order; none for any other study."""
+def read_transfer_space(reader: Reader, row: Mapping[str, Any]) -> TransferSpace | None:
+    """Return the space of a transfer, given its row; None for any other study."""
     if not is_transfer_text(row["space"]):
-        return {}
+        return None
     with using(read_outside(reader, row["name"])):
         space = parse_stored(row, families())
     assert isinstance(space, TransferSpace), "that is what its text says"
+    return space
+
+
+def read_transfer_tasks(reader: Reader, row: Mapping[str, Any]) -> dict[str, TransferTask]:
+    """Return the tasks of a transfer, given its row, in their order; none for any other study."""
+    space = read_transfer_space(reader, row)
+    if space is None:
+        return {}
     return {
         domain.name: TransferTask(
             objective=domain.baseline.search.objective,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -66,6 +67,7 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
     )
     app.state.settings = settings
     app.state.streams = Counts(settings.streams, settings.streams_each)
+    app.state.opened_studies = set[tuple[int, datetime]]()
     app.state.checker = Checker(settings.check_seconds)
     for module in _API_MODULES:
         app.include_router(module.router, prefix=API, responses=_PROBLEMS)

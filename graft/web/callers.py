@@ -16,6 +16,7 @@ from graft.web.security.guard import name_client
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import Quotas, Settings
 from graft.web.submissions import Submitted, make_request
+from spaces.bounds import MOST_LANES
 from spaces.errors import StudyError
 from spaces.reading import catalogue
 from storage import QueueEntry, StoreRequest, Terms, open_reader, request_queue
@@ -90,9 +91,9 @@ class Caller:
         if quotas:
             quotas.check("priority", asked.priority)
             quotas.check("weight", asked.weight)
-            quotas.check("lanes", asked.max_lanes or 0)
+            quotas.check("lanes", asked.max_lanes or 1)
         owner = asked.owner if self.holder == LOCAL else self.holder.name
-        max_lanes = asked.max_lanes or (int(quotas.lanes) if quotas else None)
+        max_lanes = asked.max_lanes or (int(min(quotas.lanes, MOST_LANES)) if quotas else None)
         return Terms(owner=owner, priority=asked.priority, weight=asked.weight, max_lanes=max_lanes)
 
     def send(self, asked: StoreRequest) -> QueueEntry | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator
+from datetime import datetime
 from typing import Annotated
+from urllib.parse import parse_qs
 
 from fastapi import Depends, Path, Request
 from fastapi.exceptions import ResponseValidationError
 from jinja2 import TemplateError
 from polars.exceptions import PolarsError
 
-from graft.stored.claims import note_look
+from graft.stored.claims import note_look, read_history
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import QuotaError, Settings
 from spaces.bounds import MOST_TRIALS
@@ -42,28 +43,57 @@ def read_database(request: Request) -> Generator[Reader]:
 OpenReader = Annotated[Reader, Depends(read_database)]
 
 
+async def read_form(request: Request) -> dict[str, list[str]]:
+    """Return the fields of a form that a page sends.
+
+    Only this waits for the body: a route that works on the database is no coroutine, so that other
+    requests are answered meanwhile.
+    """
+    return parse_qs((await request.body()).decode(errors="replace"), keep_blank_values=True)
+
+
+Form = Annotated[dict[str, list[str]], Depends(read_form)]
+
+
 def find_study(study: StudyName, reader: OpenReader, request: Request) -> StudyReader:
     """Return the study of the address; refused with 404 if there is none.
 
     An address that shows interim results of a study with a claim is recorded as a look. An open
-    page asks for `/live` whenever something changes, which is part of that look.
+    page asks for `/live` whenever something changes, which is part of the look at that page.
     """
     try:
         stored = reader.study(study)
     except StudyError as error:
         raise RefusalError(404, str(error)) from None
-    path = request.url.path
-    shows_nothing = path.endswith(("/live", "/workers")) or path == f"/api/studies/{study}"
-    if request.method == "GET" and not shows_nothing:
-        record_page(reader, request, stored)
+    path, page = request.url.path, f"/studies/{study}"
+    if request.method != "GET" or path in (f"{page}/workers", f"/api{page}/workers", f"/api{page}"):
+        return stored
+    if path != f"{page}/live":
+        record_page(reader, request, stored, path)
+    elif stored.row["state"] != "finished" and not _was_opened(request, stored):
+        record_page(reader, request, stored, page)
     return stored
 
 
-def record_page(reader: Reader, request: Request, study: StudyReader) -> None:
+def record_page(reader: Reader, request: Request, study: StudyReader, path: str) -> None:
     """Record that a page shows results of an unfinished study, as `note_look` does."""
-    if study.row["state"] != "finished":
-        page = f"page {request.url.path}"
-        note_look(reader, settings_of(request).database, study.row["name"], page)
+    if study.row["state"] == "finished":
+        return
+    note = note_look(reader, settings_of(request).database, study.row["name"], f"page {path}")
+    if note and path == f"/studies/{study.row['name']}":
+        request.app.state.opened_studies.add(_identify(study))
+
+
+def _was_opened(request: Request, study: StudyReader) -> bool:
+    """Return True if a look at a study's page is recorded, or will be when a launch has ended."""
+    if _identify(study) in request.app.state.opened_studies:
+        return True
+    return any(row["command"] == f"page /studies/{study.row['name']}" for row in read_history(study))
+
+
+def _identify(study: StudyReader) -> tuple[int, datetime]:
+    """Return what no other study has; an id alone may have been that of one that was deleted."""
+    return study.row["id"], study.row["created_at"]
 
 
 OpenStudy = Annotated[StudyReader, Depends(find_study)]
@@ -77,7 +107,10 @@ STRANGE = (
 
 
 def refuse(error: Exception, url: str) -> RefusalError:
-    """Return the answer for our errors, without `url`, and for damaged rows; raise others again."""
+    """Return the answer for our errors and for damaged rows; raise others again.
+
+    It does not say where the database of `url` lies.
+    """
     if isinstance(error, RefusalError):
         return error
     if not isinstance(error, GraftError):
@@ -86,5 +119,5 @@ def refuse(error: Exception, url: str) -> RefusalError:
             raise error
         error = RowError(damage)
     status = 403 if isinstance(error, AccessError | QuotaError) else 503 if isinstance(error, AwayError) else 400
-    reason = str(error).replace(find_database(url).name, "")
-    return RefusalError(status, re.sub(r"^\s*:\s*", "", reason))
+    name = find_database(url).name
+    return RefusalError(status, str(error).removeprefix(f"{name}: ").replace(name, "the database"))

@@ -87,6 +87,8 @@ def advise_space(submitted: Submitted, database: str, pilot: int | None) -> dict
             raise SpaceError(f"{_ORIGIN} has no claim; write `claim: {{arm: ARM, difference: NUMBER}}` into it")
         if pilot is not None:
             planned = plan_pilot(space, pilot)
+            if submitted.quotas:
+                _check_quotas(planned, submitted.quotas)
             request = _to_request(new_study(planned.name, planned))
             return {"rows": [], "lines": [], "request": request}
         with open_reader(database) as reader:

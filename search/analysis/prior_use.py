@@ -1,7 +1,8 @@
 """The use of a prior in a search: its statements, the winners, and the cost without a prior.
 
 Legend: a trial is *proposed* if the prior, or a model of the search's own trials, chose it, and
-*unrestricted* if it is a random draw of the whole space. A diverged trial costs infinity.
+*unrestricted* if it is a random draw of the whole space. A trial that diverged or is not feasible
+costs infinity.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FEWEST = 8
 _FEWEST_COMPARED = 2
 """With fewer trials of a kind, the two kinds are not compared."""
 CONFIDENCE = 0.95
-READ = ("number", "group_number", "state", "objective", "draws")
+READ = ("number", "group_number", "state", "objective", "feasible", "draws")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class Origin:
     trials: int
     """Those that finished, were stopped, or diverged."""
     best: float | None
-    """The best objective; None if all diverged."""
+    """The best objective of feasible trials; None if there is none."""
     median_rank: float
     """The median of their ranks among all trials that ended; 1 is the best."""
     winners: int
@@ -83,10 +84,13 @@ class PriorUse:
 
 
 def assess_prior(space: Space, trials: pl.DataFrame) -> PriorUse | None:
-    """Return what a prior did, by a study's trials (columns READ); None without prior or result."""
+    """Return what a prior did, by a study's trials (columns READ); None without prior, draw or result."""
     sampler = space.search.sampler
     ended = trials.filter(pl.col("state").is_in(["finished", "pruned", "diverged"])).sort("number")
-    if not isinstance(sampler, Learned | Warm) or ended["objective"].drop_nulls().is_empty():
+    # The samplers, too, take a trial that is not feasible for one without an objective.
+    ended = ended.with_columns(objective=pl.when(pl.col("feasible").fill_null(value=True)).then("objective"))
+    has_prior = isinstance(sampler, Learned | Warm) and space.draws
+    if not has_prior or ended["objective"].drop_nulls().is_empty():
         return None
     sign = space.search.signs[0]
     values = sign * ended["objective"].cast(pl.Float64).fill_null(np.nan).to_numpy()
@@ -121,7 +125,7 @@ def _read_learned(space: Space, ended: pl.DataFrame) -> tuple[list[str], OriginO
 
     outcomes = [
         Outcome(number=number, group=group, draws=json.loads(draws), objective=objective, state=state)
-        for number, group, state, objective, draws in ended.select(READ).iter_rows()
+        for number, group, state, objective, _, draws in ended.select(READ).iter_rows()
     ]
     settings: Any = space.search.sampler
     try:

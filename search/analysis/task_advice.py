@@ -312,7 +312,10 @@ def _test(columns: Sequence[_Column]) -> float:
         seen += np.bincount(texts[column.is_winner], minlength=len(options))
         expected += winners * counts / len(texts)
         drawn += rng.multivariate_hypergeometric(counts, winners, _RESAMPLES)
-    statistic, others = (((wins - expected) ** 2 / expected).sum(axis=-1) for wins in (seen, drawn))
+    known = expected > 0  # an option may occur only where a study has no winners
+    statistic, others = (
+        ((wins[..., known] - expected[known]) ** 2 / expected[known]).sum(axis=-1) for wins in (seen, drawn)
+    )
     return float((1 + (others >= statistic - 1e-9).sum()) / (1 + _RESAMPLES))
 
 

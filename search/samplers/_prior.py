@@ -52,8 +52,10 @@ class LearnedPrior:
 
 
 def learn_prior(sources: Sequence[Source], seed: int = 0) -> LearnedPrior:
-    """Learn a prior from the trials of several tasks; raises PluginError without scikit-learn."""
+    """Learn a prior from trials of several tasks; PluginError if all are alike, or without scikit-learn."""
     encoder = Encoder.of([row for source in sources for row in source.configs])
+    if not encoder.names:
+        raise PluginError("the trials differ in no setting: there is nothing to learn")
     encoded = [encoder.encode(source.configs) for source in sources]
     quantiles = [to_quantiles(source.costs) for source in sources]
     forests = [fit_forest(rows, costs, _TREES, seed) for rows, costs in zip(encoded, quantiles, strict=True)]

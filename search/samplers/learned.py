@@ -94,6 +94,8 @@ class Learned(Sampler):
 
     def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
         """Start on a study; raises PluginError, one line, without scikit-learn or if the file is no prior."""
+        if not space.draws:  # all trials are of one configuration
+            return RandomSearch().begin(space, outcomes)
         return LearnedStrategy(space, outcomes, self)
 
 

@@ -55,7 +55,8 @@ class Warm(Sampler):
     candidates: str = text("{}", plain=True)
     """JSON, a column per draw: `{"optimizer.learning_rate": [0.52], "model.scorer": [null]}`."""
     box: str = text("{}", plain=True)
-    """JSON, the range of each narrowed draw: `{"optimizer.learning_rate": [0.4, 0.7]}`."""
+    """JSON, the range of each narrowed draw: `{"optimizer.learning_rate": [0.4, 0.7]}`; of a choice
+    it keeps whole options, those of which it has more than a half."""
     floor: float = knob(0.25, low=0, high=1)
     """Share of the trials that the box does not touch."""
 
@@ -144,7 +145,7 @@ class WarmStrategy(Strategy):
         open_ones = [Outcome.of_open(candidate) for candidate in self._candidates if candidate.number not in started]
         known = [*outcomes, *open_ones]
         self._whole = settings.sampler.begin(space, known)
-        warped = warp(space, self._box.to_space)
+        warped = warp(space, self._box.to_space, self._box.narrowed)
         self._narrow = settings.sampler.begin(warped, self._box.to_box(known))
         # Both must agree on what a group shares. Points are a function of the number, so they do; a
         # sampler that learns would draw it twice, so for it whole groups are of the floor.
@@ -201,22 +202,27 @@ class WarpedSpace(Space):
 
     original: Space
     warping: Warping
+    narrowed: Mapping[Draw, Draw]
+    """A choice -> the same of fewer options, which the sampler sees instead of it."""
 
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
         """Return the trial at the warped coordinates, which carries the sampler's own."""
         draws: dict[str, float] = {}
 
         def coordinate(draw: Draw) -> float:
-            draws[draw.name] = coordinate_of(draw)
+            draws[draw.name] = coordinate_of(self.narrowed.get(draw, draw))
             return self.warping(number, draw.name, draws[draw.name])
 
         return replace(self.original.sample(number, coordinate), draws=draws)
 
 
-def warp(space: Space, warping: Warping) -> WarpedSpace:
-    """Return the same space behind `warping`."""
+def warp(space: Space, warping: Warping, narrowed: Mapping[Draw, Draw] | None = None) -> WarpedSpace:
+    """Return the same space behind `warping`, with `narrowed` choices in place of its own."""
+    shown = narrowed or {}
     same = {field.name: getattr(space, field.name) for field in fields(Space)}
-    return WarpedSpace(**same, original=space, warping=warping)
+    for block in ("group_draws", "trial_draws"):
+        same[block] = tuple(shown.get(draw, draw) for draw in same[block])
+    return WarpedSpace(**same, original=space, warping=warping, narrowed=shown)
 
 
 def unwarp(space: Space, trials: Sequence[Trial], warping: Warping) -> list[Trial]:
@@ -233,8 +239,22 @@ class Box:
     """The part of a space that is searched more often, and the cube that a sampler sees of it."""
 
     def __init__(self, space: Space, ranges: Mapping[str, tuple[float, float]]) -> None:
-        free = {draw.name for draw in space.own_draws}
-        self._ranges = {name: ends for name, ends in ranges.items() if name in free}
+        self._ranges: dict[str, tuple[float, float]] = {}
+        self.narrowed: dict[Draw, Draw] = {}
+        """A narrowed choice -> the same with the options that the box keeps alone."""
+        for draw in space.own_draws:
+            if draw.name not in ranges:
+                continue
+            low, high = ranges[draw.name]
+            if count := draw.choices:
+                # Whole ones, so that a sampler that draws one of them gets each in a part of its own.
+                first, end = round(low * count), round(high * count)
+                if first >= end:
+                    first = min(int((low + high) / 2 * count), count - 1)
+                    end = first + 1
+                low, high = first / count, end / count
+                self.narrowed[draw] = replace(draw, choices=end - first)
+            self._ranges[draw.name] = low, high
         self.narrows = bool(self._ranges)
 
     def to_space(self, number: int, name: str, u: float) -> float:
@@ -248,7 +268,7 @@ class Box:
         for outcome in outcomes:
             draws = dict(outcome.draws)
             ranges = [(name, *ends) for name, ends in self._ranges.items() if name in draws]
-            if all(low <= draws[name] <= high for name, low, high in ranges):
+            if all(low <= draws[name] < high for name, low, high in ranges):
                 for name, low, high in ranges:
                     draws[name] = min((draws[name] - low) / (high - low), _BELOW_ONE)
                 inside.append(replace(outcome, draws=draws))

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from spaces.cache import cache_folder, write_aside
 from spaces.errors import PluginError
+from spaces.messages import shorten
 from spaces.plugins import active
 from spaces.plugins.bundles import Outside
 from spaces.plugins.digests import ALL_FILES, Data, FileState, Selection, digest_of, read_data, state_of
@@ -93,12 +94,11 @@ def find_file(written: str, selection: Selection = ALL_FILES) -> FilePath:
         name = f"{written} ({', '.join(selection.ends)})"
         known = outside.data.get(name)
     if known is None:
-        path = find_place(written, outside.folder)
         try:
-            known = read_data(path, selection)
-        except OSError as error:
-            why = error.strerror or error
-            raise PluginError(f"{written!r} must be a file or a folder: {path}: {why}") from error
+            known = read_data(find_place(written, outside.folder), selection)
+        except (OSError, ValueError) as error:  # the latter for a character that no name has
+            why = f"{error.filename or written}: {error.strerror}" if isinstance(error, OSError) else error
+            raise PluginError(f"{shorten(repr(written))} must be a file or a folder: {why}") from error
         if outside.folder is not None:
             outside.data[name] = known
     return FilePath(written, str(place_now(name, known)), known.digest, known.selection)
@@ -118,16 +118,25 @@ def note_content(written: str, data: Data) -> FilePath:
 
 
 def find_place(written: str, folder: Path | None) -> Path:
-    """Return where a file should be; PluginError for a package that is not installed."""
+    """Return where a file should be; PluginError for a package or a user's home that is missing.
+
+    Raises OSError for a place that cannot be looked at.
+    """
     if written == STANDARD_LIBRARY:
         return Path(sysconfig.get_paths()["stdlib"])
     if written.startswith(PACKAGE):
         name, _, inner = written.removeprefix(PACKAGE).partition("/")
-        spec = find_spec(name)
+        spec = None
+        with suppress(ImportError):  # of a package that should have it
+            spec = find_spec(name)
         if spec is None or not spec.submodule_search_locations:
             raise PluginError(f"{written}: the package {name} is not installed")
         return Path(spec.submodule_search_locations[0]) / inner
-    path = Path(written).expanduser()
+    try:
+        path = Path(written).expanduser()
+    except RuntimeError as error:
+        why = f"this machine has no home {Path(written).parts[0]}"
+        raise PluginError(f"{shorten(repr(written))} must be a file or a folder: {why}") from error
     beside = (folder or Path.cwd()) / path
     return beside if beside.exists() or path.is_absolute() or not path.exists() else path.absolute()
 

@@ -25,7 +25,7 @@ ReadSpace = Callable[[yaml.Node], DrawnSpace]
 _SECTIONS = ("study", "transfer", "search")
 _FIELDS = ("tasks", "architecture", "learn", "forms", "pairs")
 _TASK_FIELDS = ("space", "set", "learn", "objective", "role")
-_SETTABLE = {
+SETTABLE = {
     "set": ("task", "model", "optimizer", "averaging", "training"),
     "learn": ("model", "optimizer", "averaging", "learning", "training"),
     "architecture": ("model", "optimizer", "averaging"),
@@ -182,8 +182,8 @@ def _read_settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node
     settings = _read_entries(node, path)
     for key, value in settings.items():
         section, dot, _ = key.partition(".")
-        if section not in _SETTABLE[kind]:
-            rule = f"a path here starts with {', '.join(_SETTABLE[kind])}"
+        if section not in SETTABLE[kind]:
+            rule = f"a path here starts with {', '.join(SETTABLE[kind])}"
             raise value.error(f"{path}.{shorten(key)}", rule)
         if section == "training" and not dot:
             rule = "write its fields one by one, as in training.steps"

@@ -130,6 +130,13 @@ def test_bench_writes_json_once(here: Run, tmp_path: Path, quick: list[tuple[str
     here("doctor", "--bench", "-o", "machine.json", "--force")
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_file_that_cannot_be_written_is_one_line(here: Run):
+    assert here("doctor", "--bench", "-o", "/proc/graft.json", "--device", "cpu", status=2)[-1].startswith(
+        "error: /proc/graft.json cannot be written: "
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 from cli.main import program
 from graft.files import write
+from graft.launching.editing.administration import write_note
 from graft.launching.enrolling import enrol
 from graft.launching.placement import Placement
 from graft.launching.planning.estimate import estimate_study, plan_packs
@@ -152,6 +154,62 @@ def test_a_shell_completes_commands(tmp_path: Path):
     command = [sys.executable, "-m", "graft_search"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert done.stdout.split() == ["studies"], done.stderr
+
+
+# -- files and people ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("none/prior.npz", "none/prior.npz: the folder none does not exist"),
+        (".", ". is a folder; name a file in it"),
+        ("prior.npz", "prior.npz exists; overwrite it with --force, or name another file"),
+    ],
+)
+def test_a_prior_is_learnt_only_if_it_can_be_written(
+    run: Run, tmp_path: Path, output: str, message: str, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "prior.npz").write_text("of yesterday")
+    monkeypatch.setattr("graft.launching.planning.learning.collect_sources", lambda urls, table: pytest.fail("learns"))
+    assert run("learn", "-o", output) == (2, "", f"error: {message}\n")
+    assert (tmp_path / "prior.npz").read_text() == "of yesterday"
+
+
+def test_a_prior_whose_file_cannot_be_made_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch):
+    source = SimpleNamespace(configs=[{}], task="add")
+    monkeypatch.setattr("graft.launching.planning.learning.collect_sources", lambda urls, table: [source])
+    monkeypatch.setattr("search.samplers._prior.learn_prior", lambda sources: None)
+    monkeypatch.setattr("search.samplers._prior.write_prior", lambda prior, path: path.write_bytes(b""))
+    status, _, error = run("learn", "-o", "/proc/prior.npz")
+    assert (status, error.count("\n")) == (2, 1)
+    assert error.startswith("error: /proc/prior.npz cannot be written: ")
+
+
+def test_a_user_without_a_name_reveals_by_a_number(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse() -> str:
+        raise KeyError("getpwuid(): uid not found")
+
+    people = list[str]()
+    monkeypatch.setattr("getpass.getuser", refuse)
+    monkeypatch.setattr("storage.reveal_study", lambda url, study, *, person, version: people.append(person))
+    report = SimpleNamespace(sentences=lambda: ["confirmed"])
+    reports = SimpleNamespace(read_claim_report=lambda reader, study: report)
+    monkeypatch.setitem(sys.modules, "graft.report.claims", reports)  # its packages take seconds to import
+    enrol(f"sqlite:///{tmp_path}/graft.db", "tiny", tiny())
+    assert run("reveal", "tiny") == (0, "confirmed\n", "")
+    assert people == [str(os.getuid())]
+
+
+def test_what_others_wrote_of_a_study_is_printed_on_one_line_without_codes(run: Run, tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    enrol(url, "tiny", tiny())
+    write_note(url, "tiny", "seen\x1b]0;title\x07\nstate finished")
+    for arguments in (("status", "tiny"), ("status", "tiny", "--watch")):
+        status, out, error = run(*arguments)
+        assert status == 0, error
+        assert "seen ]0;title state finished" in out
+        assert not re.search(r"[\x00-\x09\x0b-\x1f]", out)
 
 
 # -- paths -----------------------------------------------------------------------------------------------------------

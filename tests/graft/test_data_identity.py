@@ -391,6 +391,16 @@ def test_what_is_no_file_is_told_in_one_line(tmp_path: Path) -> None:
             PluginError, match=r"^task.table: 'no.npz' must be a file or a folder: .*/no.npz: No such file"
         ):
             rule.check("task.table", "no.npz")
+        for value, why in {
+            "~nobody-of-this-name/x.txt": "this machine has no home ~nobody-of-this-name",
+            "x" * 300: "/x*: File name too long",
+            "a\0b": "embedded null byte",
+            "\ud83d": "surrogates not allowed",
+            "package:nowhere_of_a_test.inner/x.txt": "the package nowhere_of_a_test.inner is not installed",
+        }.items():
+            with pytest.raises(PluginError, match=rf"^task\.table: .*{why}$") as caught:
+                rule.check("task.table", value)
+            assert str(caught.value).isprintable()
         (tmp_path / "empty").mkdir()
         with pytest.raises(PluginError, match=r"must be a file, or a folder of files that end in .txt$"):
             rule.check("task.table", "empty")

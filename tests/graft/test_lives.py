@@ -458,6 +458,8 @@ BAD: dict[str, tuple[str, ...]] = {
     "the note has 10,001 characters; it may have 10,000": ("note", "tiny", "x" * 10_001),
     "--set x: write path=value": ("enqueue", "tiny", "--set", "x"),
     "'[' is no value": ("enqueue", "tiny", "--set", "averaging.eta=["),
+    "'2024-13-01' is no value": ("enqueue", "tiny", "--set", "averaging.eta=2024-13-01"),
+    "'2024-02-30' is no value": ("enqueue", "tiny", "--csv", "dates.csv"),
     "--csv: a file says all values of its trials": ("enqueue", "tiny", "--csv", "x.csv", "--set", "a=1"),
     "x.csv cannot be read: No such file": ("enqueue", "tiny", "--csv", "x.csv"),
     "wide.csv:2: the line has more cells": ("enqueue", "tiny", "--csv", "wide.csv"),
@@ -472,6 +474,7 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path, run: Run, word
     enrol(url, "tiny", tiny())
     (tmp_path / "wide.csv").write_text("averaging.eta\n0.5,1\n")
     (tmp_path / "empty.csv").write_text("averaging.eta\n")
+    (tmp_path / "dates.csv").write_text("averaging.eta\n2024-02-30\n")
     before = tables(url)
     status, out, error = run(*BAD[words])
     assert (status, out, error.count("\n")) == (2, "", 1)

@@ -13,12 +13,14 @@ from graft.launching.enrolling import enrol
 from graft.plugins.families import families
 from graft.report.claims import read_claim_report
 from graft.serving.submitting import submit
+from graft.stored.claims import note_look
 from graft.stored.studies import read_studies
 from graft.web.app import create_app
 from graft.web.settings import Settings
 from spaces import parse
 from spaces.errors import StudyError
 from spaces.space import Space
+from storage import open_store
 from storage.frames import open_reader
 from tests.support.databases import raw
 from tests.support.inside import called
@@ -146,6 +148,53 @@ def test_pages_and_addresses_are_looks(watched: str) -> None:
         assert events(watched) == looked
     paths = ["/studies/watched", "/api/studies/watched/trials", "/compare"]
     assert looked == [("looked", f"page {path}", 8) for path in paths]
+
+
+@pytest.mark.parametrize("name", ["live", "workers"])
+def test_a_study_is_watched_whatever_its_name_is(url: str, name: str) -> None:
+    enrol(url, name, space_of(TEXT.replace("study: watched", f"study: {name}")))
+    with TestClient(create_app(Settings(database=url)), base_url="http://127.0.0.1:8765") as client:
+        assert client.get(f"/studies/{name}").status_code == 200
+        assert events(url) == [("looked", f"page /studies/{name}", 0)]
+        for path in (f"/studies/{name}/workers", f"/api/studies/{name}", f"/api/studies/{name}/workers"):
+            assert client.get(path).status_code == 200
+    assert len(events(url)) == 1
+
+
+def test_the_changing_part_of_a_page_is_a_look_unless_the_page_was_opened(url: str) -> None:
+    enrol(url, "watched", space_of(TEXT))
+    for _ in range(2):  # the second one as after a restart of the server
+        with TestClient(create_app(Settings(database=url)), base_url="http://127.0.0.1:8765") as client:
+            for _ in range(2):
+                assert client.get("/studies/watched/live").status_code == 200
+        assert events(url) == [("looked", "page /studies/watched", 0)]
+
+
+def test_a_page_that_is_open_beside_a_launch_is_one_look(tmp_path: Path) -> None:
+    """Its row waits for the end of the launch, and the server knows of it meanwhile."""
+    url = f"sqlite:///{tmp_path}/graft.db"
+    enrol(url, "watched", space_of(TEXT))
+    with (
+        open_store(url),
+        TestClient(create_app(Settings(database=url)), base_url="http://127.0.0.1:8765") as client,
+    ):
+        for path in ("", "/live", "/live"):
+            assert client.get(f"/studies/watched{path}").status_code == 200
+        assert events(url) == []
+    with open_store(url) as store:
+        store.take_requests()
+    assert events(url) == [("looked", "page /studies/watched", 0)]
+
+
+def test_what_was_looked_at_by_is_printed_without_terminal_codes(
+    url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    enrol(url, "watched", space_of(TEXT))
+    with open_reader(url) as reader:
+        note_look(reader, url, "watched", "page /studies/watched/figures/\x1b[2J")
+    status, out, error = called(monkeypatch, capfd, "claim", "show", "watched", "--storage", url)
+    assert status == 0, error
+    assert "figures/ [2J" in out
 
 
 def test_who_asks_how_far_a_study_is_sees_no_result(

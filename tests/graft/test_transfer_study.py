@@ -12,7 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from graft.launching.enrolling import enrol, open_controller
+from graft.launching.planning.learning import sources_of_database
+from graft.launching.planning.task_advice import read_task_advice
 from graft.plugins.families import families
+from graft.retraining.replay import read_replays
 from search.steering.controller import Controller
 from search.steering.strategies import begin
 from spaces import SpaceError, load, parse
@@ -20,6 +24,7 @@ from spaces.errors import PluginError, StudyError
 from spaces.reading import catalogue
 from spaces.records import LearnedSpline, Metric, Offer, Outcome, Report, StoredTrial, Trial, TrialResult
 from spaces.transfer import BASELINE, StageOne, StageTwo, TransferSpace
+from storage import open_reader
 from tests.support.controller import Rows
 from tests.support.databases import raw
 from tests.support.inside import called
@@ -149,6 +154,30 @@ def test_a_stored_trial_of_stage_two_is_restored_from_its_row_alone() -> None:
         assert space.restore([StoredTrial(number, row[0], 0, row[1], row[2])]) == trial
 
 
+def test_params_of_stage_two_are_those_of_the_architecture_and_not_of_the_draws_that_it_replaces() -> None:
+    text = SPACE.replace('averaging: {choice: [none, {ema: {rho: "uniform(1, 9)"}}]}', "averaging: none")
+    text = text.replace("  learn:\n", "    optimizer.learning_rate: log_uniform(0.2, 0.3)\n  learn:\n", 1)
+    drawn = 'optimizer.learning_rate: log_uniform(0.001, 0.01), averaging: {ema: {rho: "uniform(1, 9)"}}, '
+    text = text.replace("set: {task.modulus: 7, ", f"set: {{{drawn}task.modulus: 7, ")
+    space = transfer(text.replace("[spline, symmetrised]", "[spline, polynomial]"))
+    paths = {"averaging.rho", "model.activation.approximation_error", "optimizer.learning_rate"}
+    known: dict[tuple[str, str], set[str]] = {}
+    for number in range(FIRST, ALL):
+        trial = carried(space, number)
+        source, target = (str(trial.params[path]) for path in ("architecture.source", "transfer.target"))
+        known[source, target] = paths & trial.params.keys()
+        if "optimizer.learning_rate" in trial.params:
+            assert trial.params["optimizer.learning_rate"] == trial.config["optimizer"]["learning_rate"]
+        row = json.loads(json.dumps([dict(trial.draws), dict(trial.params), dict(trial.config)]))
+        assert space.restore([StoredTrial(number, row[0], 0, row[1], row[2])]) == trial
+    assert known[BASELINE, "five"] == set()
+    assert known[BASELINE, "seven"] == {"averaging.rho", "optimizer.learning_rate"}
+    for source in SOURCES:
+        for target in TARGETS:
+            assert known[source, target] == {"optimizer.learning_rate"}
+            assert known[f"{source} polynomial", target] == paths - {"averaging.rho"}
+
+
 class FakeLearner:
     """Ends what it gets: objective by number, and one architecture for each trial of stage one that finishes."""
 
@@ -171,11 +200,12 @@ class FakeLearner:
             return Report(number=trial.number, fence=trial.fence, step=1, metrics=(), state="diverged", error="a test")
         is_search = isinstance(self.space.stage_of(trial.number), StageOne)
         knots = tuple(float(trial.number + index) for index in range(9))
+        objective = self.space.search_of(trial.number).objective
         return Report(
             number=trial.number,
             fence=trial.fence,
             step=trial.config["training"]["steps"],
-            metrics=(Metric("accuracy", "raw", "", (trial.number % TRIED) / 10),),
+            metrics=(Metric(objective.metric, "raw", "", (trial.number % TRIED) / 10),),
             state="finished",
             splines=(LEARNED._replace(knots=knots),) if is_search else (),
         )
@@ -475,7 +505,39 @@ def test_tasks_with_objectives_of_their_own_are_judged_and_reported_by_these(
     )
     best = raw(url, "SELECT number FROM trials WHERE group_number = 1 ORDER BY objective LIMIT 1")
     assert sources == best
+    status, out, _ = called(monkeypatch, capfd, "replay", "tiny-transfer", TRIED, ALL - 3)
+    assert (status, out.splitlines()[-1]) == (0, "2 of 2 trials reproduced")
     assert {task for (task,) in raw(url, "SELECT task FROM architectures")} == {"five", "seven"}
+
+
+def test_trials_of_a_task_with_an_objective_of_its_own_are_replayed_learnt_from_and_advised_by_it(url: str) -> None:
+    space = transfer(MIXED.replace("search: {trials: 3", "search: {trials: 8"))
+    enrol(url, "mixed", space)
+    controller = open_controller(url, "mixed")
+    try:
+        FakeLearner(controller, space).run()
+    finally:
+        controller.close()
+    numbers = (0, 8, space.search.trials - 1)
+    with open_reader(url) as reader:
+        replays = read_replays(reader, "mixed", numbers)
+        settings = read_task_advice(reader, "add_mod").found.settings
+    assert [replay.objective.metric for replay in replays] == ["accuracy", "loss", "accuracy"]
+    costs = {source.task: list(source.costs) for source in sources_of_database(url)}
+    values = [(number % TRIED) / 10 for number in range(16)]
+    assert costs == {"mixed five": [-value for value in values[:8]], "mixed seven": values[8:]}
+    known = {
+        (json.loads(setting.task)["modulus"], setting.steps): (setting.direction, setting.objective, advice.trials)
+        for advice in settings
+        for setting in [advice.setting]
+    }
+    # Beside the searches there are two baselines of each target; nothing has a found architecture.
+    assert known == {
+        (5, 6): ("maximize", "accuracy/raw", 8 + PAIRS),
+        (7, 9): ("minimize", "loss/raw", 8),
+        (7, 4): ("minimize", "loss/raw", PAIRS),
+        (11, 4): ("maximize", "accuracy/raw", PAIRS),
+    }
 
 
 def test_a_first_report_of_any_task_is_held_against_its_own_objective() -> None:

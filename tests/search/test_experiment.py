@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 from graft.plugins.families import families
-from search.analysis.arms.experiment import best_of_k, choose_trials, confirmations, read_arms
+from search.analysis.arms.comparison import compare_arms
+from search.analysis.arms.experiment import best_of_k, choose_trials, confirmations, read_arms, score_arms
 from search.samplers import Strategy
 from search.steering.experiment_strategy import ExperimentStrategy
 from spaces import SpaceError, parse
@@ -236,6 +237,25 @@ def test_an_arm_is_judged_by_confirmations_else_by_its_best_configuration() -> N
     assert (set(compared.choices.values()), compared.trials["seed"].to_list()) == ({"confirmed"}, [2, 3, 2, 3])
     assert confirmations(arms, "minimize").select("arm", "chosen", "mean").rows() == [("a", 1.5, 9.5), ("b", 2.5, 9.5)]
     assert best_of_k(arms, "minimize").rows() == [("a", 1, 2.5), ("a", 2, 1.5), ("b", 1, 3.5), ("b", 2, 2.5)]
+
+
+def test_an_arm_has_no_score_under_a_condition_that_none_of_its_trials_reports() -> None:
+    tried = [({"arm": arm, "configuration": 0, "seed": seed}, 0.5 + seed) for arm in "ab" for seed in range(2)]
+    compared = choose_trials(read_arms(trials_of(tried)), "minimize")
+    reported = [(0, "length=20", 0.1), (1, "length=20", None), (2, "length=30", 0.3), (3, "length=30", 0.4)]
+    metrics = pl.DataFrame(
+        [(number, 1, "loss", "raw", condition, value) for number, condition, value in reported],
+        schema=["number", "step", "name", "variant", "condition", "value"],
+        orient="row",
+    )
+    scores = score_arms(compared, metrics, "loss", "raw", "").filter(pl.col("condition") != "")
+    assert scores.select("condition", "arm", "seed", "value").rows() == [
+        ("length=20", "a", 0, 0.1), ("length=20", "a", 1, None), ("length=30", "b", 0, 0.3), ("length=30", "b", 1, 0.4),
+    ]  # fmt: skip
+    table = compare_arms(scores, "a", "minimize").table
+    assert table.select("condition", "arm", "finished", "diverged", "improvement").rows() == [
+        ("length=20", "a", 1, 1, None), ("length=30", "b", 2, 0, None),
+    ]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------ launched

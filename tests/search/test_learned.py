@@ -107,6 +107,21 @@ def test_late_pools_hold_trials_of_the_space(tmp_path: Path, body: str) -> None:
         assert len({(trial.group, trial.draws[name]) for trial in late}) == len({trial.group for trial in late})
 
 
+def test_a_space_that_draws_nothing_is_trained_as_it_is(tmp_path: Path) -> None:
+    fixed = PLAIN.replace('10 ** uniform(-5, -1), beta1: "uniform(0, 1)", beta2: "uniform(0, 1)"', "0.01")
+    here, random = space(fixed, sampler=prior_of(tmp_path / "prior.npz", bowl)), space(fixed)
+    strategy = here.search.sampler.begin(here, [])
+    trials = strategy.ask(range(12))
+    strategy.tell([ended(trial, 0.5) for trial in trials])
+    assert trials + strategy.ask(range(12, 16)) == random.search.sampler.begin(random, []).ask(range(16))
+
+
+def test_trials_of_one_configuration_are_no_prior() -> None:
+    alike = Source(task="add", configs=[{"model": "minimal", "model.width": 8}] * 9, costs=np.arange(9.0))
+    with pytest.raises(PluginError, match="the trials differ in no setting: there is nothing to learn"):
+        learn_prior([alike])
+
+
 def test_a_portfolio_is_chosen_greedily() -> None:
     regrets = np.array([[0.0, 0.4, 0.9], [0.9, 0.4, 0.0]])
     assert choose_portfolio(regrets, 3) == [1, 0, 2]

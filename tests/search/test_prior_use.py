@@ -36,10 +36,10 @@ def searched(here: Space, cost: Callable[[Trial], float | None], lanes: int = 8)
         strategy.tell(batch)
         outcomes += batch
     rows = [
-        (outcome.number, outcome.group, outcome.state, outcome.objective, json.dumps(dict(outcome.draws)))
+        (outcome.number, outcome.group, outcome.state, outcome.objective, None, json.dumps(dict(outcome.draws)))
         for outcome in outcomes
     ]
-    return pl.DataFrame(rows, schema=[*READ], orient="row")
+    return pl.DataFrame(rows, schema=[*READ], orient="row", schema_overrides={"feasible": pl.Boolean})
 
 
 def learned(path: Path) -> str:
@@ -121,6 +121,28 @@ def test_a_warm_start_has_candidates_box_and_floor() -> None:
     use = assess_prior(steered, searched(steered, bowl))
     assert use is not None
     assert use.cold == "its unrestricted trials are not random, tpe chose them"
+
+
+def test_trials_that_are_not_feasible_count_as_the_worst(tmp_path: Path) -> None:
+    cold, here = (space(PLAIN, sampler=text, seed=1, trials=12) for text in ("random", learned(tmp_path / "prior.npz")))
+    trials = searched(cold, lambda trial: trial.draws["optimizer.learning_rate"])
+    trials = trials.with_columns(feasible=pl.col("objective") >= 0.5)
+    assert 0 < trials["feasible"].sum() < 12
+    use = assess_prior(here, trials)
+    assert use is not None
+    best = trials.filter("feasible").sort("objective").row(0, named=True)
+    assert (use.best_number, use.origins[0].best) == (best["number"], best["objective"])
+    broken = ~pl.col("feasible")
+    states = pl.when(broken).then(pl.lit("diverged")).otherwise("state")
+    diverged = trials.with_columns(state=states, objective=pl.when("feasible").then("objective"), feasible=None)
+    assert use == assess_prior(here, diverged)
+    assert assess_prior(here, trials.with_columns(feasible=pl.lit(value=False))) is None
+
+
+def test_a_study_that_draws_nothing_has_no_section(tmp_path: Path) -> None:
+    fixed = PLAIN.replace('10 ** uniform(-5, -1), beta1: "uniform(0, 1)", beta2: "uniform(0, 1)"', "0.01")
+    here = space(fixed, sampler=learned(tmp_path / "prior.npz"), trials=12)
+    assert assess_prior(here, searched(here, lambda _: 0.5)) is None
 
 
 def test_without_the_library_it_is_said_that_the_prior_cannot_be_read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import combinations, product
 from math import sqrt
 from typing import Any, cast
@@ -74,6 +75,26 @@ def test_the_interquartile_mean_is_of_all_runs_of_all_tasks() -> None:
 def test_the_probability_of_improvement_is_mann_and_whitneys(values: list[float], other: list[float]) -> None:
     expected = stats.mannwhitneyu(other, values).statistic / (len(values) * len(other))
     assert probability_of_improvement([np.array(values)], [np.array(other)]) == pytest.approx(expected)
+
+
+SPECIAL = st.sampled_from([0.0, -0.0, 1.0, 2.0, np.inf, -np.inf, np.nan])
+
+
+@given(st.lists(SPECIAL, min_size=1, max_size=8), st.lists(SPECIAL, min_size=1, max_size=8))
+def test_the_probability_of_improvement_counts_every_pair(values: list[float], other: list[float]) -> None:
+    runs, baseline = np.array(values), np.array(other)
+    expected = np.mean((runs[:, None] < baseline) + 0.5 * (runs[:, None] == baseline))
+    assert probability_of_improvement([runs], [baseline]) == expected
+
+
+def test_the_probability_of_improvement_of_many_runs_takes_little_memory() -> None:
+    runs = np.arange(20_000.0)
+    tracemalloc.start()
+    try:
+        assert probability_of_improvement([runs], [runs]) == 0.5
+        assert tracemalloc.get_traced_memory()[1] < 1e7
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_diverged_run_is_worse_than_any() -> None:

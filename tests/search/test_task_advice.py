@@ -136,6 +136,19 @@ def test_values_that_do_not_matter_are_told_from_chance_as_rarely_as_is_said() -
     assert alarms / 150 < 0.09
 
 
+def test_an_option_that_only_losers_of_a_study_have_says_nothing() -> None:
+    rng = np.random.default_rng(6)
+    params = [{"kind": str(kind)} for kind in rng.choice([*"ab"], 60)]
+    noise = evidence(rng.random(60).tolist(), params)
+    # None of the winners of the other study draws the kind at all, and it alone has the option c.
+    losers = [{"kind": "ac"[number % 2]} if number < 4 else {"other": "x"} for number in range(12)]
+    other = evidence([10.0 if number < 4 else 1.0 for number in range(12)], losers, study="two")
+    (alone,), (both,) = (find_ranges(samples) for samples in ([noise], [noise, other]))
+    assert both.options["c"] == (0, 2)
+    assert both.q == alone.q
+    assert not both.is_told
+
+
 def test_winners_are_of_their_own_study_so_that_scales_do_not_matter() -> None:
     rng = np.random.default_rng(5)
     params = [{"rate": float(rate)} for rate in rng.random(100)]

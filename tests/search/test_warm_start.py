@@ -6,7 +6,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from search.analysis.warm_start import Earlier, Gain, gains, match_draws, prior,
 from search.samplers import Sampler, Strategy
 from search.samplers.grid import Grid
 from search.samplers.random import RandomSearch
-from search.samplers.warm import Warm, WarmStrategy, format_prior
+from search.samplers.warm import Box, Warm, WarmStrategy, format_prior
 from spaces.errors import PluginError, SpaceError
 from spaces.grammar.distributions import RANGES
 from spaces.plugins import build
@@ -89,6 +89,68 @@ def test_trials_outside_the_floor_lie_in_the_box(name: str) -> None:
     assert all(0.4 <= trial.draws[RATE] < 0.5 for trial in trials)
     assert {trial.config["model"]["scorer"]["name"] for trial in trials} == {"average"}
     assert np.ptp([trial.draws[BETA1] for trial in trials]) > 0.3
+
+
+THREE = CONDITIONAL.replace("[softmax, average]", "[softmax, average, sigmoid]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InTurn(Sampler):
+    """Takes the options of each choice in turn, as a sampler that draws one of so many."""
+
+    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
+        class Turning(Strategy):
+            def ask(self, numbers: range) -> list[Trial]:
+                return [
+                    space.sample(n, lambda draw: (n % draw.choices + 0.5) / draw.choices if draw.choices else 0.5)  # noqa: B023
+                    for n in numbers
+                ]
+
+            def tell(self, outcomes: Sequence[Outcome]) -> None:
+                pass
+
+        return Turning()
+
+
+@pytest.mark.parametrize(
+    ("ends", "kept"),
+    [
+        ((0, 2 / 3), ["softmax", "average"]),
+        ((1 / 3, 1), ["average", "sigmoid"]),
+        ((0.25, 1), ["average", "sigmoid"]),
+        ((0.2, 0.25), ["softmax"]),
+        ((0.3, 0.7), ["average"]),
+        ((0.9, 0.95), ["sigmoid"]),
+    ],
+)
+def test_a_sampler_that_draws_options_draws_one_of_those_that_the_box_keeps(
+    ends: tuple[float, float], kept: list[str]
+) -> None:
+    here = space(THREE)
+    _, box = format_prior([], {SCORER: ends})
+    trials = WarmStrategy(here, [], Warm(sampler=InTurn(), box=box, floor=0)).ask(range(6))
+    assert [trial.config["model"]["scorer"]["name"] for trial in trials] == kept * (6 // len(kept))
+    told = [
+        ended(replace(trials[0], draws={**trials[0].draws, SCORER: (option + 0.5) / 3}), 1.0) for option in range(3)
+    ]
+    inside = Box(here, {SCORER: ends}).to_box(told)
+    assert [int(outcome.draws[SCORER] * len(kept)) for outcome in inside] == [*range(len(kept))]
+
+
+@pytest.mark.parametrize("name", ["tpe", "{nsga2: {population: 8}}"])
+def test_a_search_that_was_begun_with_squeezed_options_goes_on(name: str) -> None:
+    """Its stored coordinates are where one of three options was squeezed into the box."""
+    candidates, box = format_prior([], {SCORER: (1 / 3, 1)})
+    settings = Warm(sampler=space(PLAIN, sampler=name).search.sampler, candidates=candidates, box=box)
+    here = space(THREE)
+    stored = [
+        replace(trial, draws={**trial.draws, SCORER: 0.333334 + 0.666666 * (trial.number % 3 + 0.5) / 3})
+        for trial in asked(here, range(24))
+    ]
+    history = [ended(trial, sum(trial.draws.values())) for trial in stored]
+    later = WarmStrategy(here, history, settings).ask(range(24, 40))
+    assert [here.resolve(trial.number, trial.draws) for trial in later] == later
+    assert len({trial.config["model"]["scorer"]["name"] for trial in later}) > 1
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -12,7 +12,7 @@ import pytest
 from cli.option_groups import OverrideOptions
 from graft.launching.planning.cutting import cut_steps
 from graft.plugins.families import families
-from spaces import load
+from spaces import load, parse
 from spaces.experiment import ExperimentSpace
 from spaces.reading import catalogue
 from spaces.reading.transfer_section import is_transfer_text
@@ -117,7 +117,51 @@ def test_what_stands_in_an_option_is_told_and_stays(
     more = ("--set", f"optimizer.schedule={schedules}", "--steps", "45", "--dry-run", "--device", "cpu", "--pack", "2")
     status, _, error = called(monkeypatch, capsys, "launch", SPACE, *more)
     assert status == 0, error
-    assert "--steps: optimizer.schedule.warmup stands in an option or an arm that --steps does not reach" in error
+    assert (
+        "--steps: optimizer.schedule.warmup stands in an option, an arm or a section that --steps does not reach"
+        in error
+    )
+
+
+COUNTED = """
+study: counted
+transfer:
+  tasks:
+    plain:
+      space:
+        study: plain
+        task: {name: affine, points: 8, curriculum_start: 4, curriculum_every: 50}
+        model: {name: regressor, depth: 1, heads: 2, width: 8, activation: {spline: {knots: 9}}}
+        optimizer: {name: adam, learning_rate: 0.01}
+        training: {steps: 400, validate_every: 100}
+        search: {trials: 1, objective: {minimize: mse/raw}}
+    living:
+      space:
+        study: living
+        task: {name: affine, points: 8, curriculum_start: 4, curriculum_every: 50}
+        model: {name: regressor, depth: 1, heads: 2, width: 8, activation: {spline: {knots: 9}}}
+        optimizer: {name: adam, learning_rate: 0.01}
+        learning: {architecture: {models: 2, life: 60, optimizer: {name: adam, learning_rate: 0.01}}}
+        training: {steps: 400, validate_every: 100}
+        search: {trials: 1, objective: {minimize: mse/raw}}
+  architecture: {optimizer.learning_rate: "log_uniform(0.01, 0.1)"}
+  pairs: 1
+search: {trials: 1, objective: {minimize: mse/raw}}
+"""
+
+
+def test_a_transfer_whose_task_counts_steps_is_cut_where_its_counts_can_be_set():
+    """The curriculum under `set` alone, from where stage one has it; the life of a space's own learning stays."""
+    whole = parse(COUNTED, "counted.yaml", families())
+    assert isinstance(whole, TransferSpace)
+    cut = cut_steps(whole, 40)
+    assert cut.kept == ("transfer.tasks.living.set.learning.life",)
+    part = parse(COUNTED, "counted.yaml", families(), cut.overrides)
+    assert isinstance(part, TransferSpace)
+    for domain in part.domains:
+        for space in filter(None, (domain.searched, domain.baseline)):
+            config = space.sample(0, lambda _: 0.5).config
+            assert (config["task"]["curriculum_every"], config["training"]["steps"]) == (5, 40)
 
 
 def test_an_experiment_is_cut_arm_by_arm(tmp_path: Path):

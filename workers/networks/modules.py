@@ -149,7 +149,7 @@ def _build(model: ModuleModel, task: Any) -> tuple[nn.Module, dict[str, Paramete
         values = [dict(module.named_parameters())[name].detach() for module in modules]
         frozen = not tensor.requires_grad
         start = _given(tensor.detach()) if frozen else _start_of(torch.stack(values))
-        decay = frozen or tensor.dim() > 1
+        decay = tensor.dim() > 1
         parameters[name] = Parameter(shape=tuple(tensor.shape), start=start, decay=decay, frozen=frozen)
     if not parameters:
         raise ModuleError(f"model.name: the module of {plugins.name_of(model)!r} has no parameters")

@@ -39,8 +39,8 @@ class Layout:
                 piece.fill_(float(on))
             return flat
 
-        decays = of_each(parameter.decay for parameter in parameters.values())
         learns = [not parameter.frozen for parameter in parameters.values()]
+        decays = of_each(parameter.decay and not parameter.frozen for parameter in parameters.values())
         return cls(parameters, decays, None if all(learns) else of_each(learns))
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NUMERICS = 11
+NUMERICS = 12
 """Counted up with every change that may move a bit of a trial: an order of additions, a precision,
 an initialisation. Stored with each study; only equal numbers promise equal bits.
 
@@ -18,4 +18,8 @@ an initialisation. Stored with each study; only equal numbers promise equal bits
 9  compiled steps train models whose scorer weighs products of features (cosformer, spline_kernel)
 10 entmax with alpha = 2 (sparsemax) and, in compiled steps, 1.5 raises to whole powers by products
 11 compiled steps train linear attention that is not centred
+12 entmax with alpha > 2 sums to 1 in float32; on short sequences compiled steps give each head of
+   `mixed` its own alpha; what takes a number out of a knob has no compiled step; what is frozen does
+   not decay; temperatures are estimated without padding, and linearised attention's given
+   temperatures are not estimated
 """

@@ -52,7 +52,7 @@ def run(
         # Two packs of one structure would be slower on a GPU than one of all lanes.
         alone = StudyDevice(is_beside=count > 1 and torch.device(device).type == "cuda")
         study_device = study_devices(slot) if study_devices else alone
-        settings = WorkerSettings(device=device, width=width, saving=saving, study_device=study_device)
+        settings = WorkerSettings(device=device, width=width, saving=saving, study_device=study_device, sharing=count)
         # With the context of this thread, in which the study's plug-ins from outside are looked up.
         employ = functools.partial(contextvars.copy_context().run, shared.employ, slot, settings)
         threads.append(threading.Thread(target=employ, daemon=True))

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
@@ -113,7 +113,10 @@ class _WorkerProcesses:
         crashes = 0
         while self._ended is None and crashes < MOST_CRASHES:
             ending = _Ending()
-            self._employ(instructions, variables, ending)
+            try:
+                self._employ(instructions, variables, ending)
+            except Exception as error:  # such as no memory, or no more open files, for a process
+                ending.reason = last_line(error)
             if ending.done:
                 return
             with self._turn:
@@ -123,25 +126,30 @@ class _WorkerProcesses:
             self._abandoned = ending.reason
 
     def _employ(self, instructions: _Instructions, variables: Mapping[str, str], ending: _Ending) -> None:
-        """Run one process to its end."""
-        pipes = [Pipe() for _ in range(2)]
-        theirs = [other.fileno() for _, other in pipes]
+        """Run one process to its end; raises OSError if it cannot be started."""
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
-        command = [sys.executable, "-c", _PROGRAM, *map(str, theirs)]
-        # A session of its own: a terminal's Ctrl-C is for the launcher, which stops workers itself.
-        process = subprocess.Popen(command, pass_fds=theirs, env={**os.environ, **environment}, start_new_session=True)
-        self._processes.add(process)
-        for _, other in pipes:
-            other.close()  # so that the end of the process is the end of the pipe
-        (exchanges, _), (renewals, _) = pipes
-        renewing = threading.Thread(target=self._answer, args=(renewals, instructions.slot, ending), daemon=True)
-        renewing.start()
-        with suppress(OSError):  # it died before it could read
-            exchanges.send(instructions)
-        self._answer(exchanges, instructions.slot, ending)
-        status = process.wait()
-        self._processes.discard(process)
-        renewing.join()
+        with ExitStack() as pipes:
+            exchanges, their_exchanges = map(pipes.enter_context, Pipe())
+            renewals, their_renewals = map(pipes.enter_context, Pipe())
+            numbers = [their_exchanges.fileno(), their_renewals.fileno()]
+            # A session of its own: a terminal's Ctrl-C is for the launcher, which stops workers itself.
+            process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, *map(str, numbers)],
+                pass_fds=numbers,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+            self._processes.add(process)
+            their_exchanges.close()  # so that the end of the process is the end of the pipe
+            their_renewals.close()
+            renewing = threading.Thread(target=self._answer, args=(renewals, instructions.slot, ending), daemon=True)
+            renewing.start()
+            with suppress(OSError):  # it died before it could read
+                exchanges.send(instructions)
+            self._answer(exchanges, instructions.slot, ending)
+            status = process.wait()
+            self._processes.discard(process)
+            renewing.join()
         ending.reason = ending.reason or (f"signal {-status}" if status < 0 else f"exit status {status}")
 
     def _answer(self, pipe: Connection, slot: int, ending: _Ending) -> None:

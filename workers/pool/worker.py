@@ -237,8 +237,8 @@ class Worker:
         In a transfer, a task's model may not fit the architecture that a trial takes from another.
         """
         self._sample = trials[0]
-        self._max_width = self._find_width(trials[0])
         try:
+            self._max_width = self._find_width(trials[0])
             return [] if self._join(trials[: self._max_width]) else self._make_fitting_pack(trials)
         except PluginError as error:
             self._leave()

@@ -77,7 +77,7 @@ def parse_value(text: str) -> Any:
     """Return a value as YAML has it, but 1e-3 as a number."""
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):  # the second for 2024-13-01, no date
         raise SpaceError(f"{text!r} is no value: write a number, a word, or a plug-in as a space has it") from None
     if isinstance(value, str):
         try:

@@ -16,6 +16,7 @@ from spaces.experiment import Arm, ExperimentSpace
 from spaces.grammar.formulas import Level
 from spaces.grammar.nodes import Node
 from spaces.plugins import build, canonical_json, config_of, step_counts
+from spaces.reading.transfer_section import SETTABLE
 from spaces.settings import Training
 from spaces.space import DrawnSpace, Space
 from spaces.transfer import TransferSpace
@@ -32,7 +33,7 @@ class Cut:
     overrides: Mapping[str, str]
     """Path -> YAML value."""
     kept: tuple[str, ...] = ()
-    """Paths that count steps and are not cut: no path leads into an option of a choice."""
+    """Paths that count steps and are not cut: no path that can be set leads there."""
 
 
 def cut_steps(space: Space, steps: int) -> Cut:
@@ -47,15 +48,20 @@ def cut_steps(space: Space, steps: int) -> Cut:
         configs = {domain.name: _config(domain.baseline) for domain in space.domains}
         share = steps / max(config["training"]["steps"] for config in configs.values())
         values: dict[str, str] = {}
+        kept: list[str] = []
         for domain in space.domains:
             parts = {"set": configs[domain.name]}
             if domain.searched:
                 parts["learn"] = _config(domain.searched)
             for part, config in parts.items():
                 below = f"transfer.tasks.{domain.name}.{part}"
-                counts = [(path, value) for path, value, _ in _counts(config) if value > 1]
-                values |= {f"{below}.{path}": str(_scale(value, share)) for path, value in counts}
-        return Cut(overrides=values)
+                for path, value, _ in _counts(config):
+                    section = path.partition(".")[0]
+                    if value > 1 and section in SETTABLE[part]:
+                        values[f"{below}.{path}"] = str(_scale(value, share))
+                    elif value > 1 and section not in SETTABLE["set"]:  # else stage one has it from there
+                        kept.append(f"{below}.{path}")
+        return Cut(overrides=values, kept=tuple(kept))
     if isinstance(space, ExperimentSpace):
         return _cut_arms(space.arms, steps)
     assert isinstance(space, DrawnSpace), "there are three kinds of spaces"

@@ -7,18 +7,24 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from graft.launching.surrogate import TrialTable
+from graft.stored.fingerprints import SURROGATE
+from graft.stored.studies import read_transfer_space
 from search.analysis.surrogate import features_of
 from search.samplers._features import flatten
 from search.samplers._prior import Source
+from spaces.errors import PluginError, SpaceError
 from spaces.settings import sign_of
 from storage import open_reader
+from storage.frames.study import StudyReader
 
 _SECTIONS = ("model", "optimizer", "averaging", "training.batch")
 """Sections of a stored configuration that a prior learns from; a table has no others."""
 _FEWEST = 8
 """Trials of a study or a task below which nothing is learnt from it."""
+_TRAINED = f"state IN ('finished', 'diverged') AND parent IS NULL AND (step_kind IS NULL OR step_kind <> '{SURROGATE}')"
 
 
 def sources_of_table(table: TrialTable) -> Iterator[Source]:
@@ -27,26 +33,46 @@ def sources_of_table(table: TrialTable) -> Iterator[Source]:
         trials, metrics = table.rows_of(name)
         wanted = metrics.filter(name=task.objective.metric, variant="raw", condition="", step=trials["steps"].max())
         kept = trials.join(wanted.select("slice", "number", "value"), on=["slice", "number"], how="left")
-        values = task.objective.sign * kept["value"].cast(pl.Float64).fill_null(np.nan).to_numpy()
         if trials.height >= _FEWEST:
             configs = [{**row, "model": task.model} for row in features_of(trials)]
-            yield Source(task=name, configs=configs, costs=np.where(np.isfinite(values), values, np.inf))
+            yield Source(task=name, configs=configs, costs=_costs(kept["value"], task.objective.sign))
 
 
 def sources_of_database(url: str) -> Iterator[Source]:
-    """Yield the trained trials of each study that has one objective; a surrogate's are left out."""
+    """Yield the trained trials of each search with one objective; a surrogate's are left out.
+
+    A study is one search, a transfer one on each source task; its stage two searches nothing.
+    """
     with open_reader(url) as reader:
         for row in reader.studies().iter_rows(named=True):
             if row["second_objective"] is not None:
                 continue
-            where = "state IN ('finished', 'diverged') AND parent IS NULL AND step_kind IS NOT 'surrogate'"
-            trials = reader.study(row["name"]).trials(where, columns=("number", "config", "objective"))
-            if trials.height >= _FEWEST:
-                values = sign_of(row["direction"]) * trials["objective"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-                whole = (flatten(json.loads(text)) for text in trials["config"])
-                configs = [{path: config[path] for path in config if path.startswith(_SECTIONS)} for config in whole]
-                costs = np.where(np.isfinite(values), values, np.inf)
-                yield Source(task=row["name"], configs=configs, costs=costs)
+            try:
+                transfer = read_transfer_space(reader, row)
+            except (SpaceError, PluginError):  # only another version of Graft can read it
+                continue
+            study = reader.study(row["name"])
+            if not transfer:
+                yield from _read_source(study, row["name"], _TRAINED, sign_of(row["direction"]))
+                continue
+            for group, domain in enumerate(transfer.domains):
+                where, sign = f"{_TRAINED} AND group_number = {group}", domain.baseline.search.objective.sign
+                yield from _read_source(study, f"{row['name']} {domain.name}", where, sign)
+
+
+def _read_source(study: StudyReader, name: str, where: str, sign: float) -> Iterator[Source]:
+    """Yield the trials of one search; nothing if they are too few."""
+    trials = study.trials(where, columns=("number", "config", "objective"))
+    if trials.height >= _FEWEST:
+        whole = (flatten(json.loads(text)) for text in trials["config"])
+        configs = [{path: config[path] for path in config if path.startswith(_SECTIONS)} for config in whole]
+        yield Source(task=name, configs=configs, costs=_costs(trials["objective"], sign))
+
+
+def _costs(objectives: pl.Series, sign: float) -> NDArray[np.float64]:
+    """Return objectives so that less is better, infinite for what is missing or not finite."""
+    values = sign * objectives.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return np.where(np.isfinite(values), values, np.inf)
 
 
 def collect_sources(databases: Sequence[str], table: TrialTable | None) -> list[Source]:

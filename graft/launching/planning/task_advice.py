@@ -9,10 +9,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import polars as pl
-
 from graft.plugins.families import family_of, member_names
 from graft.stored.fingerprints import SURROGATE
+from graft.stored.studies import read_transfer_space
 from search.analysis.statistics.power import WANTED_POWER
 from search.analysis.statistics.verdicts import SURE
 from search.analysis.task_advice import (
@@ -27,7 +26,7 @@ from search.analysis.task_advice import (
     advise_task,
 )
 from spaces import plugins
-from spaces.errors import GraftError, PluginError, StudyError
+from spaces.errors import GraftError, PluginError, SpaceError, StudyError
 from spaces.messages import no_such
 from spaces.plugins import canonical_json
 from spaces.reading import content_of
@@ -42,7 +41,7 @@ _KNOBS_NAMED = 3
 """Knobs that a dry run names."""
 MOST = 5_000
 """The most trials that are read of a study; a configuration has some thousand bytes."""
-_COLUMNS = ("seed", "objective", "task", "model", "config", "params")
+_COLUMNS = ("number", "seed", "objective", "model", "config", "params")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -101,7 +100,7 @@ def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
     names = ", ".join("'" + task.replace("'", "''") + "'" for task in tasks)
     where = (
         f"number < {MOST} AND task IN ({names}) AND state IN ('finished', 'pruned', 'diverged') AND parent IS NULL "
-        "AND architecture_id IS NULL AND feasible IS NOT FALSE "
+        "AND feasible IS NOT FALSE "
         f"AND (step_kind IS NULL OR step_kind <> '{SURROGATE}')"
     )
     evidence: list[Evidence] = []
@@ -111,17 +110,26 @@ def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
         trials = reader.study(row["name"]).trials(where, columns=_COLUMNS)
         if trials.is_empty():
             continue
+        try:
+            transfer = read_transfer_space(reader, row)
+        except (SpaceError, PluginError):  # only another version of Graft can read it
+            continue
         content = content_of(row["space"], row["name"])
         is_random, goal = _is_random(content), content.get("search", {}).get("objective")
         at = goal.get("at", "best") if isinstance(goal, dict) else "best"
-        decoded = [json.loads(text) for text in trials["config"]]
-        keyed = trials.with_columns(
-            section=pl.Series([canonical_json(config["task"]) for config in decoded], dtype=pl.String),
-            length=pl.Series([config["training"]["steps"] for config in decoded], dtype=pl.Int64),
-        )
-        for (section, model, steps), part in keyed.group_by("section", "model", "length", maintain_order=True):
-            setting = Setting(str(section), str(model), row["objective"], row["direction"], at, int(str(steps)))
-            columns = part.select("seed", "objective", "config", "params")
+        of_study = row["objective"], row["direction"], at
+        by_setting: dict[Setting, list[int]] = {}
+        for index, trial in enumerate(trials.iter_rows(named=True)):
+            if "architecture.trial" in json.loads(trial["params"]):
+                continue
+            objective, config = of_study, json.loads(trial["config"])
+            if transfer:
+                of_task = transfer.search_of(trial["number"]).objective
+                objective = str(of_task), of_task.direction, of_task.at
+            setting = Setting(canonical_json(config["task"]), trial["model"], *objective, config["training"]["steps"])
+            by_setting.setdefault(setting, []).append(index)
+        for setting, indices in by_setting.items():
+            columns = trials[indices].select("seed", "objective", "config", "params")
             evidence.append(Evidence(study=row["name"], setting=setting, trials=columns, is_random=is_random))
     return evidence
 
@@ -256,7 +264,7 @@ def note_task(url: str, space: Space) -> list[str]:
             evidence = _read_evidence(reader, [name])
     except GraftError:  # a dry run tells what runs, whatever the database is
         return []
-    goal, steps = space.search.objective, config["training"]["steps"]
+    goal, steps = space.search_of(0).objective, config["training"]["steps"]
     task, model = canonical_json(config["task"]), config["model"]["name"]
     setting = Setting(task, model, str(goal), goal.direction, goal.at, steps)
     same = [piece for piece in evidence if piece.setting == setting]

@@ -132,7 +132,7 @@ def _difference(row: Mapping[str, Any]) -> list[str]:
         row["arm"],
         with_interval(row["difference"], row["difference_low"], row["difference_high"]),
         row["verdict"] or MISSING,
-        f"{row['wins']} / {row['ties']} / {row['losses']}",
+        MISSING if row["wins"] is None else f"{row['wins']} / {row['ties']} / {row['losses']}",
         number(row["improvement"]),
         number(row["p"]),
         number(row["p_sign_flip"]),

@@ -30,7 +30,8 @@ class PriorSection(Section):
         "Of a prior: unrestricted trials are random draws of the whole space. The interval of the probability that a "
         "proposed trial is better is Newcombe's (2006, method 5), as of independent trials. The trials that random "
         "search needs are the inverse of the share of unrestricted trials as good as the best, with Clopper and "
-        "Pearson's 95 % interval of the share; a trial that was stopped early counts with the result it had.",
+        "Pearson's 95 % interval of the share; a trial that was stopped early counts with the result it had, and "
+        "one that is not feasible as the worst.",
     )
 
     @property

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -22,7 +21,7 @@ from graft.serving.listing import read_queue
 from graft.stored.studies import read_target_objectives
 from graft.web.callers import Submitter
 from graft.web.charts.study_charts import SHOWN, draw_learned
-from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
+from graft.web.reading import Form, OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.rendering import STATIC, render
 from graft.web.routes.figures import draw
 from graft.web.routes.matrices import refuse_own_code
@@ -87,10 +86,9 @@ def show_login() -> HTMLResponse:
 
 
 @router.post("/login")
-async def log_in(request: Request) -> Response:
+def log_in(request: Request, form: Form) -> Response:
     """Keep a valid token in a cookie that no script reads and no other site sends."""
-    body = (await request.body()).decode(errors="replace")
-    token = parse_qs(body).get("token", [""])[0].strip()
+    token = form.get("token", [""])[0].strip()
     if find_holder(settings_of(request).database, token) is None:
         return render("login", status_code=401, title="Log in", wrong=True)
     answer = RedirectResponse("/", 303)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Annotated, Any, Literal
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 import polars as pl
 from fastapi import APIRouter, Query, Request
@@ -20,7 +20,7 @@ from graft.web.charts.arms import has_arms, view_arms
 from graft.web.charts.sampling import read_sample
 from graft.web.charts.specs import draw_curves
 from graft.web.charts.study_charts import best_so_far
-from graft.web.reading import OpenReader, OpenStudy, record_page
+from graft.web.reading import Form, OpenReader, OpenStudy, record_page
 from graft.web.rendering import render
 from graft.web.security.refusals import RefusalError
 from search.analysis.study.best_trials import summarise_best
@@ -100,9 +100,8 @@ def _add_facts(reader: Reader, studies: pl.DataFrame) -> pl.DataFrame:
 
 
 @router.post("/studies")
-async def change_studies(reader: OpenReader, caller: Submitter, request: Request) -> RedirectResponse:
+def change_studies(reader: OpenReader, caller: Submitter, form: Form) -> RedirectResponse:
     """Move the ticked studies to the archive, or back."""
-    form = parse_qs((await request.body()).decode(errors="replace"))
     names = form.get("study", [])
     for name in names:
         caller.check_change(reader, name)
@@ -112,17 +111,17 @@ async def change_studies(reader: OpenReader, caller: Submitter, request: Request
 
 
 @router.post("/studies/{study}/{action}")
-async def change_study(
+def change_study(
     stored: OpenStudy,
     action: Literal["note", "tags", "rename", "delete"],
     reader: OpenReader,
     caller: Submitter,
-    request: Request,
+    form: Form,
 ) -> RedirectResponse:
     """Do what a form of a study's page asks; to rename and to delete needs the role admin."""
     name: str = stored.row["name"]
     url = caller.settings.database
-    text = parse_qs((await request.body()).decode(errors="replace")).get("text", [""])[0].strip()
+    text = form.get("text", [""])[0].strip()
     caller.check_change(reader, name)
     if action in ("rename", "delete"):
         caller.require("admin")
@@ -157,7 +156,7 @@ def show_comparison(
     try:
         stored = [reader.study(name) for name in names]
         for side in stored:
-            record_page(reader, request, side)
+            record_page(reader, request, side, request.url.path)
         if names and all(map(has_arms, stored)):
             values["arms"] = view_arms(reader, names, baseline)
     except StudyError as error:

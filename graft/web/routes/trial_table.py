@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 import polars as pl
 from fastapi import APIRouter, Query, Request, Response
@@ -20,7 +20,7 @@ from graft.web.callers import Submitter
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
 from graft.web.charts.sampling import spell_draw
 from graft.web.charts.specs import draw_effects
-from graft.web.reading import OpenReader, OpenStudy, refuse, settings_of
+from graft.web.reading import Form, OpenReader, OpenStudy, refuse, settings_of
 from graft.web.rendering import render
 from graft.web.security.refusals import RefusalError
 from search.analysis.study.value_groups import group_by_value
@@ -88,11 +88,12 @@ def show_trials(
 
 
 @router.post("/studies/{study}/trials/marks")
-async def mark(
+def mark(
     stored: OpenStudy,
     reader: OpenReader,
     caller: Submitter,
     request: Request,
+    form: Form,
     back: Annotated[int | None, Query(ge=0, lt=MOST_TRIALS)] = None,
 ) -> Response:
     """Star, tag and note the trials `number` of a form; `back`: the trial whose page is shown then.
@@ -100,10 +101,9 @@ async def mark(
     A script, which asks for no page, gets none. `tags` of the form are all that a trial is to have,
     `added` and `removed` some.
     """
-    form = parse_qs((await request.body()).decode(errors="replace"), keep_blank_values=True)
     name: str = stored.row["name"]
     caller.check_change(reader, name)
-    numbers = [int(text) for text in form.pop("number", []) if text.isdecimal() and len(text) < 10]
+    numbers = [int(text) for text in form.get("number", []) if text.isdecimal() and len(text) < 10]
     if not 0 < len(numbers) <= _ROWS:
         raise RefusalError(400, f"{len(numbers)} trials; from 1 to {_ROWS} are marked at once")
     text = {key: texts[-1].strip() for key, texts in form.items()}

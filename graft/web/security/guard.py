@@ -11,12 +11,12 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
-from http.cookies import CookieError, SimpleCookie
 from typing import final
 from urllib.parse import urlsplit
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graft.web.security.access import COOKIE, LOCAL, Holder
@@ -122,10 +122,7 @@ class Guard:
         kind, _, token = headers.get("authorization", "").partition(" ")
         token = token.strip()
         if kind.lower() != "bearer":  # a browser sends its cookie
-            token = ""
-            with suppress(CookieError):
-                if cookie := SimpleCookie(headers.get("cookie", "")).get(COOKIE):
-                    token = cookie.value
+            token = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
         holder = await anyio.to_thread.run_sync(self._find_holder, token) if token else None
         if holder is None and not path.startswith(_FREE):
             reason = "this token is not known, or was revoked" if token else "a token is needed: Authorization: Bearer"
@@ -146,6 +143,8 @@ class Guard:
                 more = True
                 while more:
                     message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RefusalError(400, "the connection broke before the body had ended")
                     parts += message.get("body", b"")
                     more = message.get("more_body", False)
                     if len(parts) > most:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import io
 import json
-import tempfile
 from collections import Counter
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -32,6 +31,7 @@ from graft.web.models import Submission
 from graft.web.security.refusals import RefusalError
 from graft.web.submissions import advise_space, describe_family, describe_space
 from graft.web.tools.answers import LARGEST, cut_file, digest, list_rows
+from graft.web.tools.parts import PART_CURSOR, give_part, start_of
 from graft.web.tools.tool import TOOLS, tool
 from spaces.bounds import MOST_TRIALS, PRIORITIES
 from spaces.messages import no_such
@@ -48,6 +48,9 @@ Space = Annotated[
     str, Field(max_length=200_000, description="YAML text of a space, or the name of a packaged one: quick/every.")
 ]
 Cursor = Annotated[int, Field(ge=0, le=1_000_000_000, description="`next` of the answer before.")]
+PartCursor = Annotated[
+    str, Field(pattern=PART_CURSOR, coerce_numbers_to_str=True, description="`next` of the answer before.")
+]
 Arm = Annotated[str, Field(max_length=250, description="STUDY:ARM")]
 Condition = Annotated[
     str | None, Field(max_length=LONGEST, description="optimizer.learning_rate > 1e-3 AND state = 'x'")
@@ -110,14 +113,15 @@ def _describe(
     name: Annotated[
         str, Field(max_length=200, description="space/quick/every, scorer/ssa, task/every, study/NAME ...")
     ],
-    cursor: Cursor = 0,
+    cursor: PartCursor = "0",
 ) -> Answer:
     """Show the YAML text of a packaged space or of a study, or the fields of a plug-in."""
     kind, _, subject = name.partition("/")
     if kind == "space":
         if subject not in catalogue.packaged_spaces():
             raise RefusalError(404, no_such("packaged space", subject, catalogue.packaged_spaces()))
-        return cut_file(_file_of(catalogue.read_text(subject)), cursor, LARGEST // 2, name=name)
+        file = io.BytesIO(catalogue.read_text(subject).encode())
+        return cut_file(file, start_of(cursor), LARGEST // 2, name=name)
     if kind == "study":
         return _export(caller, study=subject, what="space", cursor=cursor)
     if kind not in FAMILIES:
@@ -127,7 +131,8 @@ def _describe(
         raise RefusalError(404, no_such(kind, subject, packaged_names(kind)))
     keys = ("field", "rule", "default")
     fields = [{key: row[key] for key in keys} for row in rows if row["field"]]
-    return list_rows(fields[cursor:], cursor, {"name": name, "about": rows[0]["about"]})
+    start = start_of(cursor)
+    return list_rows(fields[start:], start, {"name": name, "about": rows[0]["about"]})
 
 
 @tool("good study trials summary notes claims")
@@ -145,6 +150,7 @@ def _advise(
     pilot: Annotated[
         int | None, Field(ge=3, le=100, description="Queue a study of so many other seeds, to advise by.")
     ] = None,
+    cursor: Cursor = 0,
 ) -> Answer:
     """Say what the seeds of a space's claim can find, by finished studies of the same arms; or what
     trials know of a task: noise over seeds, best of N, ranges of the best tenth.
@@ -154,7 +160,7 @@ def _advise(
     if task is not None and space is None and pilot is None:
         with caller.read() as reader:
             known = read_task_advice(reader, task)
-        return list_rows(to_json(known)["settings"], facts={"lines": [*describe(known)]})
+        return list_rows(to_json(known)["settings"][cursor:], cursor, {"lines": [*describe(known)]})
     if space is None or task is not None:
         raise RefusalError(400, "advise: give a space, or a task alone")
     if pilot is not None:
@@ -162,7 +168,7 @@ def _advise(
     values = caller.submitted(space), caller.settings.database, pilot
     advice = caller.checker.ask(advise_space, values, caller.client)
     if pilot is None:
-        return list_rows(advice["rows"], facts={"lines": advice["lines"]})
+        return list_rows(advice["rows"][cursor:], cursor, {"lines": advice["lines"]})
     request = StoreRequest.from_json(json.dumps(advice["request"]))
     terms = caller.check_terms(Submission(space=space, owner=caller.holder.name))
     return {"rows": [], **_queue(caller, replace(request, terms=terms))}
@@ -266,7 +272,7 @@ def _compare(
 
 
 @tool(_VERDICTS)
-def _claim(caller: Caller, study: Study) -> Answer:
+def _claim(caller: Caller, study: Study, cursor: Cursor = 0) -> Answer:
     """Decide the claims of a study: confirmed, refuted or undecided, with gain, interval, power and
     the seeds still needed; and their history.
     """
@@ -276,14 +282,14 @@ def _claim(caller: Caller, study: Study) -> Answer:
     whole = report.to_json()
     lines = report.sentences()[len(report.results) :]
     facts = {name: whole[name] for name in ("study", "state", "made_in_advance", "commands")}
-    return list_rows(whole["claims"], facts={**facts, "history": lines, **note})
+    return list_rows(whole["claims"][cursor:], cursor, {**facts, "history": lines, **note})
 
 
 @tool(_VERDICTS, role="submit")
 def _reveal(caller: Caller, study: Study) -> Answer:
     """Open the sealed test results of a finished study with a claim `on: test`, and decide it.
 
-    Recorded with your name; nothing more can be trained in the study.
+    Recorded with your name; nothing more can be trained in the study. `next` is a cursor of claim.
     """
     with caller.read() as reader:
         caller.check_owner(reader, study)
@@ -293,7 +299,9 @@ def _reveal(caller: Caller, study: Study) -> Answer:
 
 
 @tool("rows study number state steps config replay next? note?")
-def _show(caller: Caller, study: Study, number: Annotated[int, Field(ge=0, lt=MOST_TRIALS)]) -> Answer:
+def _show(
+    caller: Caller, study: Study, number: Annotated[int, Field(ge=0, lt=MOST_TRIALS)], cursor: Cursor = 0
+) -> Answer:
     """Show one trial: configuration, metrics (lowest, highest, last), and its replay command."""
     with caller.read() as reader:
         note = _look(caller, reader, study, "show")
@@ -305,7 +313,7 @@ def _show(caller: Caller, study: Study, number: Annotated[int, Field(ge=0, lt=MO
         "replay": f"search replay {study} {number}",
         **note,
     }
-    return list_rows(summarise_metrics(metrics).to_dicts(), facts=facts)
+    return list_rows(summarise_metrics(metrics)[cursor:].to_dicts(), cursor, facts)
 
 
 @tool(_PART)
@@ -313,22 +321,21 @@ def _export(
     caller: Caller,
     study: Study,
     what: Literal["trials", "metrics", "space", "claim"] = "trials",
-    cursor: Cursor = 0,
+    cursor: PartCursor = "0",
     bytes: Size = LARGEST // 2,  # noqa: A002 - the name that programs know
 ) -> Answer:
     """Give a table (CSV), the claim report (JSON) or the space of a study, a part at a time."""
-    with caller.read() as reader, tempfile.TemporaryFile() as table:
+    with caller.read() as reader:
         stored = reader.study(study)
         note = {} if what == "space" else _look(caller, reader, study, "export")
-        file = table
-        if what == "space":
-            file = _file_of(stored.row["space"])
-        elif what == "claim":
-            file = _file_of(json.dumps(read_claim_report(reader, study).to_json()))
-        else:
-            write_table(reader, study, what, "csv", table)
-        return cut_file(file, cursor, bytes, study=study, **note)
 
+        def write(file: IO[bytes]) -> None:
+            if what == "space":
+                file.write(stored.row["space"].encode())
+            elif what == "claim":
+                file.write(json.dumps(read_claim_report(reader, study).to_json()).encode())
+            else:
+                write_table(reader, study, what, "csv", file)
 
-def _file_of(text: str) -> io.BytesIO:
-    return io.BytesIO(text.encode())
+        subject = (caller.settings.database, study, what)
+        return give_part(subject, write, cursor, bytes, study=study, **note)

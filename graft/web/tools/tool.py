@@ -19,7 +19,8 @@ Run = Callable[..., dict[str, Any]]
 
 _ANSWERS: dict[Any, str] = {
     str: "about direction name note objective one outcome replay service state study summary text than",
-    int: "bytes ended next number planned steps trials",
+    int: "bytes ended number planned steps trials",
+    int | str: "next",
     float: "eta_seconds",
     bool: "good made_in_advance",
     list[str]: "claims commands history lines notes",

@@ -83,7 +83,7 @@ def score_arms(
     """Return condition, arm, seed, state, value, as `compare_arms` takes them.
 
     First come the trials' objectives, then their last validations under every other condition of
-    the metric and variant. `metrics` come in the order of steps.
+    the metric and variant that a trial of the arm reports. `metrics` come in the order of steps.
     """
     trials = compared.trials
     objectives = trials.select(pl.lit(condition).alias("condition"), "arm", "seed", "state", value="objective")
@@ -94,8 +94,10 @@ def score_arms(
     )
     name, size = pl.col("condition").str.extract("^([^=]*)"), pl.col("condition").str.extract(r"=(-?[\d.]+)")
     conditions = last.select("condition").unique().sort(name, size.cast(pl.Float64, strict=False), "condition")
+    reported = last.join(trials, on="number").select("condition", "arm")
     others = (
         conditions.join(trials.select("number", "arm", "seed", "state"), how="cross", maintain_order="left_right")
+        .join(reported, on=["condition", "arm"], how="semi", maintain_order="left")
         .join(last, on=["number", "condition"], how="left", maintain_order="left")
         .select("condition", "arm", "seed", "state", "value")
     )

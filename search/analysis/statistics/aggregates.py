@@ -38,8 +38,9 @@ def probability_of_improvement(costs: Scores, baseline: Scores) -> float:
     shares: list[float] = []
     for runs, other in zip(costs, baseline, strict=True):
         if len(runs) and len(other):
-            less, equal = runs[:, None] < other, runs[:, None] == other
-            shares.append(float(np.mean(less + 0.5 * equal)))
+            known = np.sort(other[~np.isnan(other)])  # NaN is neither less nor more
+            ahead, behind = (len(known) - np.searchsorted(known, runs, side) for side in ("left", "right"))
+            shares.append(float((ahead + behind).sum() / 2 / (len(runs) * len(other))))
     return float(np.mean(shares)) if shares else nan
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -15,9 +16,12 @@ from hypothesis import strategies as st
 from graft.files import OutputError
 from graft.report.data import StudyData
 from graft.report.rendering import formatting
-from graft.report.study import render
+from graft.report.study import read, render
 from search.analysis.study.trials import best_trials, compare_parameters, count_states
+from spaces.records import TrialResult
+from storage import NewStudy, open_reader, open_store
 from tests.support.report import EVIL, Page, assert_inert, evil_study, html
+from tests.support.studies import OBJECTIVE, rate, trial
 from tests.support.synthetic_studies import (
     metrics_frame,
     set_complement_study,
@@ -101,6 +105,22 @@ def test_the_rows_of_a_markdown_table_have_as_many_cells_as_its_header(markdown:
     assert len(tables) == 6
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
+
+
+def test_a_group_is_described_by_its_first_feasible_trial(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/graft.db") as store:
+        new = NewStudy(
+            "demo", space="", space_hash="", objective=OBJECTIVE, seed=0, trials=20, version="0.2.0", numerics=1
+        )
+        study = store.take_control(store.create_study(new), policy="full", objective=OBJECTIVE)
+        study.start([trial(number) for number in range(20)], "worker")
+        broken = {number: {"loss/raw <= 1": 1.0 if number in (0, 1, 10) else -1.0} for number in range(20)}
+        result: dict[str, Any] = {"fence": 1, "state": "finished", "objective": 0.5}
+        study.end([TrialResult(number=number, constraints=broken[number], **result) for number in range(20)])
+    with open_reader(f"sqlite:///{tmp_path}/graft.db") as reader:
+        groups = read(reader, "demo").groups
+    assert groups.select("group_number", "trials", "task.length", "model.width").rows() == [(0, 8, 4, 8), (1, 9, 4, 8)]
+    assert [json.loads(params)["optimizer.learning_rate"] for params in groups["params"]] == [rate(2), rate(11)]
 
 
 def test_another_ending_is_refused_with_the_choices(four_groups: StudyData, tmp_path: Path) -> None:

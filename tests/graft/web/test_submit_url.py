@@ -81,6 +81,7 @@ def test_a_token_comes_from_the_environment_or_by_an_option(
     ("arguments", "line"),
     [
         (("--url", "here"), "error: here: must be an address such as http://127.0.0.1:8765"),
+        (("--url", "http://[::1"), "error: http://[::1: must be an address such as http://127.0.0.1:8765"),
         (("--url", "http://127.0.0.1:9"), "error: http://127.0.0.1:9 does not answer: "),
         (("--url", "{address}", "--storage", "x.db"), "error: --storage: leave it out with --url"),
         (("--url", "{address}", "--plugins", "./x.py"), "error: --plugins: over HTTP a space names its plug-ins in"),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
+import polars as pl
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
@@ -22,15 +26,17 @@ from mcp.types import CallToolResult
 from graft.launching.enrolling import enrol
 from graft.web.callers import Caller
 from graft.web.checking import Checker
+from graft.web.models import Submission
 from graft.web.security.access import LOCAL, Holder, make_token
-from graft.web.settings import Quotas, Settings
+from graft.web.settings import QuotaError, Quotas, Settings
+from graft.web.submissions import Submitted, advise_space, make_request
 from graft.web.tools.answers import LARGEST, cut_file, digest, list_rows, write
 from graft.web.tools.offered import TOOLS
 from graft.web.tools.server import make_server
 from storage.frames import open_reader
 from tests.support.answers import EXPERIMENT
 from tests.support.claim_of_study import CLAIMED, space_of
-from tests.support.databases import raw
+from tests.support.databases import controlled, make_trial, raw
 from tests.support.inside import called
 from tests.support.launches import running
 from tests.support.servers import serving
@@ -254,6 +260,65 @@ def test_parts_of_a_file_are_the_file_and_cut_no_character(tmp_path: Path) -> No
     assert "".join(parts) == text
 
 
+def export(database: str, **arguments: Any) -> dict[str, Any]:
+    content = call(database, "export", study="ours", bytes=300, **arguments).structured_content
+    assert content is not None
+    return content
+
+
+@pytest.fixture
+def ours(database: str) -> str:
+    """Return a database with a study of eight trials."""
+    with controlled(database, name="ours") as study:
+        study.start([make_trial(number) for number in range(8)], "w")
+    return database
+
+
+def test_parts_of_a_table_that_changes_meanwhile_fit_together(ours: str) -> None:
+    parts = [export(ours)]
+    raw(ours, "UPDATE trials SET worker = 'another, with a long name' WHERE number = 0")
+    while "next" in parts[-1]:
+        parts.append(export(ours, cursor=parts[-1]["next"]))
+    table = [*csv.reader(io.StringIO("".join(part["text"] for part in parts)))]
+    assert len(parts) > 2
+    assert len(table) == 9
+    assert {len(row) for row in table} == {len(table[0])}
+    assert "another, with a long name" not in table[1]
+
+
+def test_a_part_of_a_table_that_has_changed_and_was_not_kept_is_refused(
+    ours: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graft.web.tools.parts._LARGEST", 0)
+    cursor = export(ours)["next"]
+    assert export(ours, cursor=cursor)["text"]
+    raw(ours, "UPDATE trials SET worker = 'another' WHERE number = 0")
+    for wrong in (cursor, "300", 300):
+        message = error_of(call(ours, "export", study="ours", cursor=wrong))
+        assert message == (
+            f"error: cursor: {wrong} is of trials of ours as it was before; begin again, without a cursor"
+        )
+    assert export(ours, cursor=0) == export(ours)
+
+
+@pytest.mark.parametrize("name", [name for name, tool in TOOLS.items() if "next" in tool.answers and name != "reveal"])
+def test_a_tool_that_gives_a_cursor_takes_it(name: str) -> None:
+    assert "cursor" in TOOLS[name].arguments.model_fields
+
+
+def test_a_cursor_gives_the_rest_of_a_trial(ours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graft.web.tools.answers.LARGEST", 700)
+    many = pl.DataFrame({"name": [f"metric-{number}" for number in range(20)]})
+    monkeypatch.setattr("graft.web.tools.offered.summarise_metrics", lambda metrics: many)
+    names, cursor = list[str](), 0
+    while cursor is not None:
+        content = call(ours, "show", study="ours", number=0, cursor=cursor).structured_content
+        assert content is not None
+        names += [row["name"] for row in content["rows"]]
+        cursor = content.get("next")
+    assert names == many["name"].to_list()
+
+
 @pytest.mark.long
 def test_a_look_before_the_end_is_recorded_and_listing_is_none(database: str, tmp_path: Path) -> None:
     enrol(database, "tiny-arms", space_of(CLAIMED))
@@ -328,6 +393,23 @@ def test_what_a_person_may_not_submit_is_refused(space: str, holder: Holder, mes
     before = rows(database)
     assert message in error_of(call(database, "submit", holder, space=space))
     assert rows(database) == before
+
+
+def test_quotas_hold_for_pilots(database: str) -> None:
+    submitted = Submitted(text=CLAIMED, name=None, quotas=Quotas(trials=8))
+    assert make_request(submitted)["study"] == "tiny-arms"
+    with pytest.raises(QuotaError, match="trials: 200 are asked for, and a person may have 8 here"):
+        advise_space(submitted, database, 100)
+
+
+def test_a_quota_of_more_lanes_than_there_can_be_refuses_nobody(database: str) -> None:
+    for lanes, granted in ((1e9, 1_000_000), (7, 7)):
+        settings = Settings(database=database, quotas=Quotas(lanes=lanes))
+        caller = Caller(settings=settings, checker=Checker(1), holder=ADA, client="test")
+        assert caller.check_terms(Submission(space="x")).max_lanes == granted
+    caller = replace(caller, settings=Settings(database=database, quotas=Quotas(lanes=0)))
+    with pytest.raises(QuotaError, match="lanes: 1 are asked for, and a person may have 0 here"):
+        caller.check_terms(Submission(space="x"))
 
 
 def test_quotas_hold_for_priorities(database: str) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +178,34 @@ def test_what_a_remote_study_does_not_have_is_said(address: str) -> None:
         remote.figure("dropuot")
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "graft.db", "ftp://x/"])
+@pytest.mark.parametrize("body", [b"<html>", b"{", b'["a"]', b'[{"id": 1}]', b"3", b"\xff"])
+def test_a_server_of_another_program_is_one_line(body: bytes) -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *values: object) -> None:
+            """Write nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(graft.GraftError, match=re.escape(f"{url} is no server of Graft's")):
+            graft.connect(url)
+
+
+@pytest.mark.parametrize("token", ["graft_ü", "graft_€", "graft_x\n", "graft_x\r\nHost: x"])
+def test_a_token_that_no_header_can_have_is_one_line_without_it(token: str) -> None:
+    with pytest.raises(graft.GraftError, match="the token must be printable ASCII on one line") as caught:
+        graft.connect("http://127.0.0.1:1", token)
+    assert "graft_" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1", "graft.db", "ftp://x/", "http://[::1", "http://x:99999", "http://a..b", "http://:1"]
+)
 def test_no_server_is_one_line(url: str) -> None:
     with pytest.raises(graft.GraftError, match=r"does not answer|must be an address") as caught:
         graft.connect(url)

@@ -22,7 +22,7 @@ def test_the_page_of_a_study_of_arms_leads_with_the_verdict(client: TestClient) 
     assert "<dt>best</dt>" not in page
     goes_with = page[page.index("Association with the objective") :].partition("</section>")[0]
     assert "correlation ratio of ranks" in goes_with
-    assert "fANOVA" in goes_with
+    assert "PED-ANOVA" in goes_with
     assert "Associated: arm." in goes_with
     assert "seed" not in goes_with.partition("<summary>")[0]
     assert '<a href="/compare?study=arms">compare arms</a>' in page

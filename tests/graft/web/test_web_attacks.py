@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
@@ -21,12 +23,15 @@ from hypothesis import strategies as st
 
 import graft
 from graft.launching.process.run_log import RunLog
+from graft.web.app import create_app
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
+from graft.web.reading import refuse
 from graft.web.security.access import COOKIE, make_token
 from graft.web.security.guard import Rates
 from graft.web.settings import Settings
 from spaces.errors import StudyError
 from storage import revoke_token
+from storage.databases import find_database
 from storage.schema import trials
 from tests.support.databases import raw
 from tests.support.servers import serving
@@ -109,6 +114,13 @@ def test_a_token_opens_until_it_is_revoked(
             assert client.get("/api/studies", headers={"Authorization": f"Bearer {tokens[role]}"}).status_code == 200
         assert client.get("/api/studies", headers={"Cookie": f"{COOKIE}={tokens['read']}"}).status_code == 200
         expect(client.get("/api/studies", headers={"Authorization": f"Bearer {tokens['revoked']}"}), 401, "revoked")
+
+
+@pytest.mark.parametrize("other", ['state={"page": 1}', "a b=1", "flag", "k[1]=2", "graft=\x01"])
+def test_a_cookie_of_another_program_locks_nobody_out(database: str, tokens: dict[str, str], other: str) -> None:
+    with client_of(database, needs_token=True) as client:
+        for cookies in (f"{other}; {COOKIE}={tokens['read']}", f"{COOKIE}={tokens['read']}; {other}"):
+            assert client.get("/api/studies", headers={"Cookie": cookies}).status_code == 200
 
 
 def test_a_token_that_cannot_be_looked_up_is_a_refusal_in_a_line(
@@ -258,6 +270,15 @@ def test_what_the_database_refuses_does_not_say_where_it_lies(client: TestClient
     assert database.removeprefix("sqlite:///") not in answer.text
 
 
+def test_a_refusal_names_no_database_and_stays_a_sentence(database: str) -> None:
+    name = find_database(database).name
+    for error, reason in (
+        (f"{name}: no space left", "no space left"),
+        (f"the service of {name} does not answer", "the service of the database does not answer"),
+    ):
+        assert refuse(StudyError(error), database).reason == reason
+
+
 def _only_trials() -> Callable[[str], None]:
     """Return a function that runs a condition on a database where only trials can be read and no function called."""
     connection = sqlite3.connect(":memory:")
@@ -314,6 +335,54 @@ def test_a_large_body_is_not_read(database: str, caplog: pytest.LogCaptureFixtur
         expect(client.post("/api/studies", content=b"x" * 1001), 413, "more than 1,000 bytes")
         expect(client.post("/api/studies", content=(b"x" * 100 for _ in range(11))), 413)
         expect(client.post("/api/studies", content=b"x" * 1000), 405)
+
+
+def test_a_body_whose_connection_breaks_is_not_carried_out(database: str) -> None:
+    """Half of a note is no note."""
+    parts = iter([{"type": "http.request", "body": b"text=the+note", "more_body": True}, {"type": "http.disconnect"}])
+    sent = list[Any]()
+
+    async def receive() -> Any:
+        return next(parts)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    path = "/studies/demo/note"
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+    scope |= {"headers": [(b"host", b"127.0.0.1")], "client": ("127.0.0.1", 1), "scheme": "http", "root_path": ""}
+    before = raw(database, "SELECT note FROM studies")
+    anyio.run(create_app(Settings(database=database)), scope, receive, send)
+    assert sent[0]["status"] == 400
+    assert raw(database, "SELECT note FROM studies") == before
+
+
+@pytest.mark.parametrize(
+    ("path", "work"),
+    [
+        ("/studies", "study_list.archive_study"),
+        ("/studies/demo/note", "study_list.write_note"),
+        ("/studies/demo/trials/marks", "trial_table.mark_trials"),
+        ("/login", "pages.find_holder"),
+    ],
+)
+def test_no_form_keeps_other_requests_waiting(
+    client: TestClient, path: str, work: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change may wait for a service for seconds, which the thread of all requests must not."""
+    loops = list[bool]()
+
+    def look_for_loop(*values: Any, **named: Any) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            loops.append(False)
+        else:
+            loops.append(True)
+
+    monkeypatch.setattr(f"graft.web.routes.{work}", look_for_loop)
+    client.post(path, data={"study": "demo", "text": "x", "number": "3", "token": "x"}, follow_redirects=False)
+    assert loops == [False]
 
 
 def test_a_hundred_megabytes_and_a_slow_client(database: str) -> None:

@@ -35,8 +35,10 @@ from workers.data.corpora.huggingface import HuggingFace
 from workers.data.corpora.python import Python, _modules
 from workers.data.corpora.shakespeare import Shakespeare, plain
 from workers.data.corpora.stories import Stories
+from workers.data.hashing import hash_of
 from workers.data.splits import Split
-from workers.data.tokenizers import Tokenizer
+from workers.data.tokenizers import HasFile, Tokenizer
+from workers.data.tokenizers._byte_pairs import library
 from workers.data.tokenizers.bpe import BytePairEncoding
 from workers.data.tokenizers.bpe_file import BytePairFile
 from workers.data.tokenizers.character import Character
@@ -253,11 +255,13 @@ def test_a_folder_of_another_ending_is_read_where_it_is_named(tmp_path: Path) ->
         "a.java": "int b;\n",
         "c.txt": "no",
         "d.javac": "no",
+        "e.d.java": "int d;\n",
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     folder = File(path=find_file(str(tmp_path)), ending=".java", comments="java")
-    assert list(folder.documents()) == ["int b;\n", "int a;\n"]
+    assert list(folder.documents()) == ["int b;\n", "int a;\n", "int d;\n"]
+    assert list(File(path=find_file(str(tmp_path)), ending=".d.java").documents()) == ["int d;\n"]
     assert list(File(path=find_file(str(tmp_path))).documents()) == ["no"]
     before = folder.content()
     (tmp_path / "a.java").write_text("int c;\n")
@@ -504,6 +508,36 @@ def test_a_tokenizer_can_come_from_a_file_or_from_gpt_2s_two_files(tmp_path: Pat
     before = BytePairFile(path=find_file(str(tmp_path))).content()
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
     assert BytePairFile(path=find_file(str(tmp_path))).content() != before
+
+
+def test_a_file_that_cuts_texts_and_fills_them_up_does_neither_here(tmp_path: Path) -> None:
+    learned = BytePairEncoding(vocabulary=280).learn([SENTENCES])
+    (tmp_path / "plain.json").write_text(learned)
+    cutting = library().Tokenizer.from_str(learned)
+    cutting.enable_truncation(max_length=4)
+    cutting.enable_padding(length=40)
+    cutting.save(str(tmp_path / "cutting.json"))
+    plain, other = (BytePairFile(path=find_file(str(tmp_path / f"{name}.json"))) for name in ("plain", "cutting"))
+    expected, encoder = plain.encoder(plain.learn([])), other.encoder(other.learn([]))
+    for text in ("low", SENTENCES):
+        assert encoder.encode(text) == expected.encode(text)
+    assert isinstance(encoder, HasFile)
+    assert isinstance(expected, HasFile)
+    assert encoder.file() == expected.file()
+    # Tokens that were cached with texts cut are not found again; those of other files are.
+    contents = [[file.content(), hash_of([Path(file.path).read_bytes()])] for file in (plain, other)]
+    assert [content == of_bytes for content, of_bytes in contents] == [True, False]
+
+
+def test_byte_pairs_refuse_half_a_character_in_one_line_and_characters_take_it(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(BytePairEncoding(vocabulary=280).learn([SENTENCES]))
+    lines = [json.dumps({"text": f"low \ud83d lowest {SENTENCES}"})] * 100
+    corpus = written(tmp_path, "\n".join(lines), "half.jsonl")
+    for tokenizer in (BytePairEncoding(vocabulary=280), BytePairFile(path=find_file(str(tmp_path / "tokenizer.json")))):
+        with pytest.raises(PluginError) as error:
+            tokens(corpus, tokenizer)
+        assert r"'low \ud83d lowest low low low ' has half of one, '\ud83d'" in one_line(error)
+    assert tokens(corpus).decode(tokens(corpus).encode("low \ud83d")) == "low \ud83d"
 
 
 def test_a_tokenizer_that_is_not_there_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,11 +223,13 @@ def test_a_gpu_has_workers_on_streams_of_their_own_which_take_other_structures_t
     inline.run(Ended(), device="cuda:0")  # pyright: ignore[reportArgumentType]
     assert len({stream for stream, _ in employed}) == len(employed) == PACKS == devices.inline_workers("cuda")
     assert all(settings.study_device and settings.study_device.is_beside for _, settings in employed)
+    assert {settings.sharing for _, settings in employed} == {PACKS}, "the memory is shared evenly"
     employed.clear()
     inline.run(Ended(), device="cuda:0", workers=1)  # pyright: ignore[reportArgumentType]
     [(_, settings)] = employed
     assert settings.study_device
     assert not settings.study_device.is_beside
+    assert settings.sharing == 1
 
 
 @pytest.mark.fast
@@ -240,7 +242,7 @@ def test_a_worker_says_that_others_train_beside_it():
 
 def test_workers_of_a_cpu_and_of_a_service_take_what_they_took(employed: list[tuple[str, WorkerSettings]]):
     inline.run(Ended(), device="cpu", workers=2)  # pyright: ignore[reportArgumentType]
-    assert [stream for stream, _ in employed] == ["default"] * 2
+    assert [(stream, settings.sharing) for stream, settings in employed] == [("default", 2)] * 2
     assert not any(settings.study_device and settings.study_device.is_beside for _, settings in employed)
     employed.clear()
     study_devices = [StudyDevice(study=slot) for slot in range(2)]

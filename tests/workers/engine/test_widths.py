@@ -201,6 +201,19 @@ def test_nothing_wider_than_predicted_to_fit_is_tried(tmp_path: Path, monkeypatc
     assert device.tried == [2, 4, 8, 16]
 
 
+def test_the_step_of_a_padded_structure_is_chosen_at_the_sizes_of_its_packs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    padded = config(length=5, vocabulary=11, width=13)
+    padded["training"]["pad_shapes"] = True
+    recipes: list[Recipe] = []
+    choose = widths.step_of
+    monkeypatch.setattr(widths, "step_of", lambda recipe, *others: recipes.append(recipe) or choose(recipe, *others))
+    Device().finder(tmp_path / "widths.json").find(trial(0, padded))
+    assert recipes == [Pack(trial(0, padded), width=2)._recipe]
+    assert recipes[0] != Recipe.of(padded)
+
+
 def test_another_worker_and_shapes_of_the_same_size_find_it_remembered(tmp_path: Path):
     first, second = Device(), Device()
     finder = first.finder(tmp_path / "widths.json")
@@ -402,6 +415,18 @@ def test_a_lane_needs_its_state_twice_and_activations_by_batch():
     activations = [needed(batch=2 * n) - needed(batch=n) for n in (64, 128)]
     assert activations[1] == pytest.approx(2 * activations[0], rel=0.05)
     assert needed(batch=64, dtype="float32") < 0.75 * needed(batch=64)
+
+
+def test_masks_of_dropout_have_the_length_of_the_inputs_whatever_an_input_has():
+    """Of vectors and items the last axis has features."""
+
+    def needed(rate: float) -> int:
+        regression = config(batch=16)
+        regression["task"] = {"name": "linear_regression", "dimension": 3, "pairs": 5}
+        regression["model"] = {"name": "regressor", "width": 8, "depth": 2, "heads": 2, "attention_dropout": rate}
+        return lane_bytes(Recipe.of(regression))
+
+    assert needed(0.1) - needed(0.0) == 2 * 16 * 6 * 8, "sites, sequences, positions, width"
 
 
 # -- a pack whose memory runs out ------------------------------------------------------------------------------------

@@ -11,10 +11,13 @@ from torch import Tensor
 
 from graft.testing import Check, DoesNotApply, checks
 from spaces import plugins
+from spaces.errors import PluginError
 from tests.support.plug_ins import example
 from tests.support.transformer import VARIANTS
+from workers.data.tasks import Task
 from workers.data.tasks.set_complement import SetComplement
 from workers.networks.models import Model, in_use
+from workers.networks.models.linearised_attention import LinearisedAttention
 from workers.networks.models.transformer import Transformer
 from workers.networks.scorers import Scorer, masked_softmax, scaled_logits
 from workers.numerics.layout import Layout
@@ -54,6 +57,23 @@ def drawn(model: Model, seed: int = 0) -> dict[str, Tensor]:
 
 INPUTS = torch.tensor([[0, 3, 5, 1], [6, 2, 1, 0]])
 BATCH = {"inputs": INPUTS}
+
+
+def test_pooling_refuses_a_temperature_that_is_estimated_from_self_attention() -> None:
+    pooling = plugins.build(
+        Model, {"name": "attention_pooling", "scorer": {"name": "softmax_evaluation", "estimated": True}}
+    )
+    task = plugins.build(Task, {"name": "max_retrieval", "smallest": 1, "items": 9})
+    with pytest.raises(PluginError, match=r"model\.scorer\.estimated: true .*; set it to false"):
+        pooling.check(task)
+
+
+def test_linearised_attention_is_validated_at_the_temperatures_themselves() -> None:
+    """Also where the trial's own temperature is estimated."""
+    of_trial = LinearisedAttention(estimated=True, temperature=3.0, temperatures="2")
+    swept = of_trial.evaluations()
+    assert swept["temperature=2"] == LinearisedAttention(temperature=2.0, temperatures="2")
+    assert swept["temperature=estimated"] == of_trial
 
 
 # -- parts that models share -----------------------------------------------------------------------------------------
@@ -131,3 +151,11 @@ def test_the_attention_that_models_show_is_the_one_they_use() -> None:
         rows = shown.query_from.vectors * parameters["norm"] @ parameters["value"] @ parameters["output"]
         expected = (stream + shown.weights[:, 0] @ rows) @ parameters["unembedding"]
         torch.testing.assert_close(model.outputs(parameters, BATCH, {}), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_what_is_frozen_does_not_decay() -> None:
+    parameters = {"fixed": Parameter(shape=(2, 2), frozen=True), "learned": Parameter(shape=(3,))}
+    layout = Layout.of(parameters)
+    assert layout.decays.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert layout.learns is not None
+    assert layout.learns.tolist() == layout.decays.tolist()

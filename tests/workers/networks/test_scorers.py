@@ -132,7 +132,7 @@ def test_what_an_optimizer_takes_out_of_ssas_range_is_reflected_into_it(n: float
     assert (slope.abs() > 0).all()
 
 
-@pytest.mark.parametrize("alpha", [1.05, 1.25, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("alpha", [1.05, 1.25, 1.5, 2.0, 2.01, 3.0, 4.0])
 @pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
 def test_entmax_is_the_entmax_packages(alpha: float, scale: float) -> None:
     z = logits(scale).requires_grad_()
@@ -157,6 +157,18 @@ def test_sparsemax_and_entmax15_are_the_packages_with_their_zeros() -> None:
     )
     known = of_logits({"name": "sparsemax"}, torch.tensor([[[0, 0.5, 1, -0.2]]]).double(), torch.ones(1, 4).bool())
     torch.testing.assert_close(known, torch.tensor([[[0, 0.25, 0.75, 0]]]).double())
+
+
+@pytest.mark.parametrize("alpha", [1.2, 1.5, 2.0, 2.01, 3.0, 4.0])
+@pytest.mark.parametrize("keys", [2, 300, 1024])
+def test_entmax_of_equal_logits_is_uniform_with_its_gradient_in_float32(alpha: float, keys: int) -> None:
+    z, visible = torch.zeros(1, 1, keys, requires_grad=True), torch.ones(1, keys, dtype=torch.bool)
+    weights = of_logits({"name": "entmax", "alpha": alpha}, z, visible)
+    torch.testing.assert_close(weights, torch.full_like(z, 1 / keys), rtol=5e-5, atol=0)
+    probe = torch.linspace(-1, 1, keys)
+    [gradient] = torch.autograd.grad((weights * probe).sum(), z)
+    size = keys ** (alpha - 2)  # p^(2 - alpha), the slope of each weight
+    torch.testing.assert_close(gradient[0, 0] / size, probe, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1 + 1e-9, 1 + 1e-7])
@@ -308,6 +320,23 @@ def test_a_temperature_is_estimated_from_the_moments_of_each_sequence() -> None:
             expected = scipy.special.softmax(np.array(row[: at + 1]) / temperature)
             np.testing.assert_allclose(weights[at], [*expected, *[0] * (4 - at)], atol=1e-12)
     assert min(estimates) < 0 < max(estimates)
+
+
+def test_padding_does_not_change_an_estimated_temperature() -> None:
+    z = torch.randn(2, 1, 7, 7, generator=torch.Generator().manual_seed(2)).double() + 2 * torch.eye(7).double()
+    visible = (torch.arange(7) < 5).expand(7, 7)
+    scorer, alone = EstimatedSoftmax(), torch.ones(5, 5, dtype=torch.bool)
+    torch.testing.assert_close(
+        scorer.weigh(z, visible, {})[..., :5, :5], scorer.weigh(z[..., :5, :5], alone, {}), rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("estimated", [False, True])
+def test_an_estimated_temperature_is_of_all_positions_and_so_not_padded(estimated: bool) -> None:
+    evaluated = {"name": "softmax_evaluation", "estimated": estimated}
+    for scorer in (built(evaluated), built({"name": "mixed", "second": evaluated})):
+        assert isinstance(scorer, LogitScorer)
+        assert scorer.may_pad is not estimated
 
 
 def test_refitting_needs_queries_that_differ() -> None:

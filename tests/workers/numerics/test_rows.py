@@ -136,6 +136,17 @@ def test_a_row_without_visible_keys_weighs_nothing_and_one_key_is_all(name: str)
     assert actual.weights[1].tolist() == [1, *[0] * (KEYS - 1)]
 
 
+@pytest.mark.parametrize("alpha", [1.3, 2.0, 2.5, 4.0])
+def test_many_keys_that_weigh_the_same_sum_to_one_in_float32(alpha: float) -> None:
+    code, library, *_ = of_config({"name": "entmax", "alpha": alpha}, torch.float32)
+    zeros, gradient = torch.zeros(1, 600), torch.linspace(-1, 1, 600)[None]
+    actual = run(code, library, [alpha], zeros, gradient, (600,))
+    torch.testing.assert_close(actual.weights, torch.full_like(zeros, 1 / 600), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        actual.by_logits, gradient * 600 ** (alpha - 2), rtol=1e-3, atol=1e-4 * 600 ** (alpha - 2)
+    )
+
+
 @pytest.mark.parametrize("name", ["softmax", "entmax", "sparsemax", "tanh"])
 def test_what_is_no_number_stays_none(name: str) -> None:
     code, library, _, learned, knobs = of_config({"name": name}, torch.float32)
@@ -345,11 +356,70 @@ def test_what_is_no_function_of_single_channels_says_why(apply: ApplyTo, reason:
         (lambda z, v, learned, knobs: masked_softmax(z - z.mean(-1, keepdim=True), v), "keys that are not visible"),
         (lambda z, v, learned, knobs: z.softmax(-1), "keys that are not visible"),
         (lambda z, v, learned, knobs: z.tanh(), "its weights of invisible keys are not 0"),
+        (lambda z, v, learned, knobs: masked_softmax(z * float(z.amax()), v), "it takes a number out of a tensor"),
     ],
 )
 def test_what_is_no_function_of_single_rows_says_why(weigh: Weigh, reason: str) -> None:
     with pytest.raises(NotOfRows, match=reason):
         write_scorer(weigh, {}, {}, torch.float32)
+
+
+def test_only_a_scorer_that_learns_nothing_has_functions_for_some_values_of_a_knob() -> None:
+    def weigh(z: Tensor, visible: Tensor, learned: Mapping[str, Tensor], knobs: Mapping[str, Any]) -> Tensor:
+        return masked_softmax(z * knobs["c"] * sum(learned.values(), 1.0), visible)
+
+    for learned in ({}, {"a": 0.7}):
+        code = write_scorer(weigh, learned, {"c": 0.2}, torch.float32, {"c": [0.5]})
+        assert ("namespace special_0" in code.text) is not bool(learned)
+
+
+OF_A_KNOB = {
+    "rooted": ("math.sqrt(self.sharp)", "it takes a number out of a tensor"),
+    "branched": ("(2.0 if self.sharp > 3 else 1.0)", "it takes a number out of a tensor"),
+    "looked_at": ("float(torch.as_tensor(self.sharp).numpy())", "it cannot be compared with torch"),
+}
+SHARP = '''
+"""An own part, with a number out of its knob."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from spaces.plugins.fields import knob
+from workers.networks.activations import Activation
+from workers.networks.scorers import LogitScorer, masked_softmax
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored(LogitScorer):
+    """A factor from a knob."""
+
+    sharp: float = knob(1.0)
+
+    def weigh(self, logits, visible, learned):
+        return masked_softmax(logits * FACTOR, visible)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Active(Activation):
+    """A factor from a knob."""
+
+    sharp: float = knob(1.0)
+
+    def apply(self, values, learned):
+        return values.tanh() * FACTOR
+'''
+
+
+@pytest.mark.parametrize("name", OF_A_KNOB)
+def test_a_number_out_of_a_knob_is_never_a_constant_of_the_compiled_code(tmp_path: Path, name: str) -> None:
+    factor, reason = OF_A_KNOB[name]
+    (tmp_path / f"{name}.py").write_text(SHARP.replace("FACTOR", factor))
+    with using(plugins_asked_for([str(tmp_path / f"{name}.py")])):
+        scorer, activation = plugins.build(Scorer, {"name": name}), plugins.build(Activation, {"name": name})
+        assert reason in str(find_obstacle(scorer, torch.float32))
+        assert reason in str(activating.find_obstacle(activation, torch.float32))
 
 
 # -- in the steps ------------------------------------------------------------------------------------------------------
@@ -407,6 +477,13 @@ def test_a_kernel_of_an_own_file_is_native_and_exact_in_every_model(tmp_path: Pa
             setup["task"], setup["model"], setup["training"]["batch"] = task, {**model, "scorer": scorer}, 5
             assert describe_step(setup, "cpu") == "native"
             assert_torchs(Recipe.of(setup))
+
+
+@pytest.mark.parametrize(("first", "second"), [(2.0, 1.2), (1.5, 2.0)])
+def test_heads_side_by_side_have_their_own_knobs(first: float, second: float) -> None:
+    parts = {"first": {"name": "entmax", "alpha": first}, "second": {"name": "entmax", "alpha": second}}
+    model = {"name": "transformer", "width": 8, "heads": 2, "scorer": {"name": "mixed", **parts}}
+    assert_torchs(recipe_of({"name": "add_mod", "modulus": 7}, model))
 
 
 MIXED = {"name": "mixed", "first": {"name": "entmax_learned"}, "second": {"name": "sa_softmax"}}

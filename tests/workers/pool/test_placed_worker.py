@@ -19,6 +19,7 @@ from spaces.records import Directives, Offer, Report
 from tests.support.launches import ROOT
 from tests.support.ray_pool import FakeController, offer
 from tests.support.trials import config, trial
+from workers.engine.machine.devices import default_workers
 from workers.pool.controller_proxy import ControllerProxy
 from workers.pool.logs import log_exchange
 from workers.pool.ray import placed_worker
@@ -42,6 +43,7 @@ class FakeWorker:
 
     def __init__(self, name: str, settings: WorkerSettings, exchange: Any, renew: Any) -> None:
         assert settings.width == 4
+        assert settings.sharing == 3 * default_workers("cpu"), "three a core"
         self.name, self.exchange, self.renew = name, exchange, renew
         self.made.append(self)
         self.renewed: bool | None = None
@@ -75,7 +77,7 @@ async def serve(worker: PlacedWorker | PackTrial, proxy: ControllerProxy) -> str
             question = await worker.fetch(line, answers[question.kind](*question.arguments))
         return question.reason
 
-    await worker.begin(5, StudyInstructions(width=4, saving=None, outside=Outside()))
+    await worker.begin(5, StudyInstructions(width=4, saving=None, outside=Outside(), sharing=3))
     renewing = asyncio.create_task(carry("renew"))
     reason = await carry("exchange")
     renewing.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -115,6 +116,31 @@ def test_an_error_of_the_controller_ends_the_run(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(controller, "exchange", fail)
     with pytest.raises(StudyError, match="the database is gone"):
         processes.run(controller, locations=[CPU], width=2)
+
+
+@pytest.mark.parametrize("what", ["Pipe", "Popen"])
+def test_a_process_that_cannot_be_started_is_one_that_dies_and_leaves_no_pipe(
+    what: str, monkeypatch: pytest.MonkeyPatch
+):
+    ends, pipe = list[Any](), processes.Pipe
+
+    def open_pipe() -> Any:
+        if what == "Pipe" and len(ends) % 4 == 2:  # the second of a process
+            ends.extend([None, None])
+            raise OSError(errno.EMFILE, "Too many open files")
+        ends.extend(pipe())
+        return ends[-2:]
+
+    def start(*arguments: Any, **options: Any) -> Any:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(processes, "Pipe", open_pipe)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    reason = "Too many open files" if what == "Pipe" else "Cannot allocate memory"
+    with pytest.raises(StudyError, match=f"every worker crashed 4 times, the last one with: .*{reason}"):
+        processes.run(Controller(), locations=[CPU], width=2)
+    assert len(ends) == 4 * 4
+    assert all(end.closed for end in ends if end)
 
 
 # -- where they compute ------------------------------------------------------------------------------------------------

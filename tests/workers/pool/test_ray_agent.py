@@ -52,7 +52,7 @@ class Actor:
 class Slots:
     """Two slots, in which these actors start."""
 
-    device = "cpu"
+    device, sharing = "cpu", 3
 
     def __init__(self, *actors: Actor) -> None:
         self.slots = (0, 1)
@@ -85,7 +85,7 @@ def running(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> Generator[Connecti
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
     try:
-        assert ours.recv() == ("slots", "cpu", (0, 1))
+        assert ours.recv() == ("slots", "cpu", 3, (0, 1))
         yield ours
         ours.send(("exit",))
     finally:
@@ -154,7 +154,7 @@ def test_instructions_for_which_there_is_no_room_end_each_worker(monkeypatch: py
         assert pipe.recv() == ("end", 3, "no room", False)
         slots.slots = (0,)
         pipe.send(("employ", 4, 7, 1))
-        assert pipe.recv() == ("slots", "cpu", (0,))
+        assert pipe.recv() == ("slots", "cpu", 3, (0,))
         assert pipe.recv() == ("end", 4, "no room", True)
     assert slots.stopped == [(0, None, "no room"), (1, None, "no room")]
 

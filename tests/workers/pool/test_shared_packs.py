@@ -17,6 +17,7 @@ from tests.support.widths import FULL, Cramped, RequeueingController
 from tests.support.worker import FakeController
 from workers.engine.checkpoints import Archive
 from workers.engine.pack import Pack
+from workers.engine.step import step_of
 from workers.pool.shared_packs import SharedPacks, StudyDevice
 from workers.pool.turns import Turns
 from workers.pool.worker import Worker
@@ -72,6 +73,25 @@ def test_a_pack_keeps_trials_of_equal_numbers_apart(tmp_path: Path):
             for study, report in part.train_studies(1000):
                 reports[study][report.number, report.step] = report
     assert reports == {1: expected(mine), 2: expected(yours)}
+
+
+def test_lanes_that_leave_a_pack_keep_the_kind_of_their_step_though_they_are_few(monkeypatch: pytest.MonkeyPatch):
+    def choose(recipe: Any, structure: str, device: Any, lanes: int) -> Any:
+        step: Any = step_of(recipe, structure, device, lanes)
+        step.kind = "fused" if lanes >= 4 else "traced"
+        return step
+
+    monkeypatch.setattr("workers.engine.pack.step_of", choose)
+    mine, yours = two_studies(3)
+    pack = Pack(mine[0], width=6)
+    pack.fill(mine, 1)
+    pack.fill(yours, 2)
+    pack.train(10)
+    other = pack.split_off(2)
+    assert other.width == 3
+    assert other._step.kind == "fused"  # pyright: ignore[reportPrivateUsage]
+    reports = [report for _, report in other.train_studies(10)]
+    assert {report.fingerprint and report.fingerprint.step_kind for report in reports} == {"fused"}
 
 
 def test_the_room_of_a_pack_is_that_of_its_studies_together():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workers.pool.slots import fraction, reservation_of, room_on
+from spaces.errors import StudyError
+from workers.pool.slots import fraction, reservation_of, room_on, sharing_of
 
 pytestmark = pytest.mark.fast
 
@@ -40,3 +41,12 @@ def test_a_gpu_holds_as_many_workers_as_its_fraction_was_made_for(each: int):
     assert alone >= each
     assert alone * share["GPU"] <= 1
     assert room_on([{"GPU": 2.0}, {"GPU": 1.0}], share) == 3 * alone, "no worker lies across two GPUs"
+
+
+def test_a_device_is_shared_by_as_many_workers_as_its_fraction_was_made_for_and_by_1000_at_most():
+    assert [sharing_of(reservation_of({"GPU": 2.0}, workers)) for workers in (None, 1, 2, 3, 7, 2000)] == [
+        1, 1, 1, 2, 4, 1000,
+    ]  # fmt: skip
+    assert room_on([{"GPU": 2.0}], reservation_of({"GPU": 2.0}, 2000)) == 2000
+    with pytest.raises(StudyError, match=r"^--workers: 2001 must be at most 2000 on this cluster, 1000 for each GPU"):
+        reservation_of({"GPU": 2.0}, 2001)

@@ -67,6 +67,7 @@ class PretendedCluster:
 
     def __init__(self, slots: tuple[int, ...]) -> None:
         self.slots = slots
+        self.sharing = 4
         self.employed: list[int] = []
         """Slots, by worker."""
         self.dismissed: list[int] = []
@@ -220,6 +221,7 @@ def test_a_study_whose_watch_raises_is_closed_and_employs_nobody_more():
     with pytest.raises(StudyError, match="no"):
         run(width=None, saving=None, watch=watch, outside={})  # pyright: ignore[reportArgumentType]
     assert [kind for kind, *_ in cluster.sent] == ["open", "close"]
+    assert cluster.sent[0][2].sharing == 4, "workers of the study on each device"  # pyright: ignore[reportAttributeAccessIssue]
     cluster.slots = (0,)
     wait_until(lambda: {*threading.enumerate()} <= before)
     assert not cluster.employed

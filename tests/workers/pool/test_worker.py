@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from tests.support.trials import config, trial
 from tests.support.worker import FakeController
+from workers.engine.speed.rate_file import RateFile
+from workers.engine.speed.widths import FoundWidths
 from workers.pool.shared_packs import choose_width
 from workers.pool.worker import Worker
 
@@ -50,6 +55,19 @@ def test_structures_are_trained_one_after_the_other() -> None:
     run(controller, width=8)
     assert len({offer.structure for offer in controller.offers} - {None}) == 3
     assert len([r for r in controller.reports if r.state == "finished"]) == 9
+
+
+def test_a_trial_that_its_architecture_does_not_fit_fails_alone_also_where_its_width_would_be_found(
+    tmp_path: Path,
+) -> None:
+    fits = trial(1, config(steps=5, every=5))
+    uneven = {**fits.config, "model": {"name": "transformer", "width": 7, "heads": 2, "depth": 1}}
+    fails = replace(fits, number=0, config=uneven, structure="uneven", architecture_trial=3)
+    controller = FakeController([fails, fits])
+    finder = FoundWidths(device="cpu", rate_file=RateFile(tmp_path / "widths.json"))
+    Worker(name="w", exchange=controller.exchange, width=4, finder=finder, wait_for_work=pytest.fail).run()
+    ends = {report.number: (report.state, report.error) for report in controller.reports}
+    assert ends == {0: ("failed", "model.width: 7 must be a multiple of model.heads 2"), 1: ("finished", None)}
 
 
 def test_steps_and_lane_room_are_accounted_for() -> None:

@@ -63,7 +63,7 @@ class File(Corpus):
         if path.is_file():
             return [path]
         endings = (self.ending,) if self.ending else _SUFFIXES
-        files = sorted(entry for entry in path.rglob("*") if entry.suffix in endings and entry.is_file())
+        files = sorted(entry for entry in path.rglob("*") if entry.name.endswith(endings) and entry.is_file())
         if not files:
             kinds = ", ".join(endings)
             raise PluginError(

@@ -106,8 +106,9 @@ class LinearRegression(VectorTask):
         is (equation 9, with inputs and labels as they are, as no intercept is unknown).
         `least_squares_error`: of the least squares solution of least norm. `zero_error`: of 0.
         `closed_form_error`, `closed_form_optimum` and `closed_form_temperature`: of attention
-        linearised and fitted to the training distribution (`workers.numerics.temperature.fitted`),
-        the expected error at temperature 1, the least at any temperature, and that temperature.
+        linearised and fitted to the training distribution (`minimize_error` in
+        `workers.numerics.temperature`), the expected error at temperature 1, the least at any
+        temperature, and that temperature.
         With `lemma`: `lemma_error` of attention linearised with the weights of lemma 4.1 for the
         training distribution, at temperature 1; `lemma_optimum_error`, at the best for the prompts'
         distribution (theorem 4.7), and `lemma_temperature`, the best.

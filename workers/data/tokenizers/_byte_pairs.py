@@ -11,6 +11,8 @@ from workers.data.tokenizers import Encoder, HasFile, Tokenizer
 
 _ENDS = ("<|endoftext|>", "<|end|>")
 """Names of the token after each text: GPT-2's, unless the vocabulary has it already."""
+_NEAR = 20
+"""Characters on both sides of a faulty one that an error shows."""
 
 
 def library() -> Any:
@@ -24,18 +26,34 @@ def library() -> Any:
         ) from error
 
 
+def check_text(text: str) -> str:
+    """Return the text; raises PluginError for half a character (a lone surrogate)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        near = text[max(0, error.start - _NEAR) : error.end + _NEAR]
+        raise PluginError(
+            f"task.tokenizer: byte pairs need whole characters, and {near!r} has half of one, "
+            f"{text[error.start]!r}; mend the text, or choose character"
+        ) from error
+    return text
+
+
 class BytePairs(HasFile):
     """A tokenizer of the package, from its JSON."""
 
     def __init__(self, learned: str) -> None:
         self._tokenizer = library().Tokenizer.from_str(learned)
+        # A file may cut texts to the length of its model, and fill them up: here all of a text counts.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
 
     @property
     def size(self) -> int:
         return self._tokenizer.get_vocab_size()
 
     def encode(self, text: str) -> Sequence[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self._tokenizer.encode(check_text(text), add_special_tokens=False).ids
 
     def file(self) -> tuple[str, str]:
         longer = library().Tokenizer.from_str(self._tokenizer.to_str())

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from spaces.plugins.fields import size
-from workers.data.tokenizers._byte_pairs import BytePairTokenizer, library
+from workers.data.tokenizers._byte_pairs import BytePairTokenizer, check_text, library
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,5 +28,5 @@ class BytePairEncoding(BytePairTokenizer):
             initial_alphabet=package.pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        tokenizer.train_from_iterator(documents, trainer)
+        tokenizer.train_from_iterator(map(check_text, documents), trainer)
         return tokenizer.to_str()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,10 @@ class BytePairFile(BytePairTokenizer):
             ) from error
 
     def content(self) -> str:
-        digest = hash_of(file.read_bytes() for file in self._files())
+        contents = [file.read_bytes() for file in self._files()]
+        if len(contents) == 1 and _cuts_texts(contents[0]):
+            contents.append(b"whole texts")  # the cache may have them as the file cuts them
+        digest = hash_of(contents)
         self.path.check()
         return digest
 
@@ -54,3 +58,12 @@ class BytePairFile(BytePairTokenizer):
         raise PluginError(
             f"task.tokenizer.path: {self.path.written!r} must be a tokenizer.json, or a folder with {known}"
         )
+
+
+def _cuts_texts(content: bytes) -> bool:
+    """Return True if a tokenizer.json truncates texts or pads them."""
+    try:
+        settings = json.loads(content)
+    except (ValueError, RecursionError):
+        return False  # `learn` says what is wrong with it
+    return isinstance(settings, dict) and any(settings.get(name) for name in ("truncation", "padding"))

@@ -153,6 +153,6 @@ def lane_bytes(recipe: Recipe) -> int:
 
     with torch.enable_grad(), saved_tensors_hooks(keep, give_back):
         recipe.task.loss(recipe.model.outputs(model.split(weights), batch, {}), batch)
-    sites = recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[-1]).values()
+    sites = recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[1]).values()
     masks = sum(math.prod(site.shape) for site in sites if in_use(site.rate))
     return 2 * state + recipe.learning.passes * HELD * sum(storage.nbytes() for storage in kept.values()) + masks

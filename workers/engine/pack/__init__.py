@@ -55,12 +55,16 @@ class Pack:
         self._recipe = Recipe.of(trial.config).pad()
         self._layout = layout_of(self._recipe, self.device)
         self._lanes = Lanes(max(width, NARROWEST))
+        self._first_width = self.width
         self._make_step()  # before the tensors: on a GPU steps may be timed, which needs the memory
         self._tensors = LaneTensors.of_copies(trial, self._recipe, self._layout, self.width, self.device)
 
     def _make_step(self) -> None:
-        """Make the step, the reporting and the counters, which no two packs share."""
-        self._step = step_of(self._recipe, self.structure, self.device, self.width)
+        """Make the step, the reporting and the counters, which no two packs share.
+
+        The step is of the kind that was chosen for the first width, as lanes keep their numbers.
+        """
+        self._step = step_of(self._recipe, self.structure, self.device, self._first_width)
         self._stepper = stepper_of(self._recipe, self._step, self.device)
         self._reporting = Reporting(self._recipe, self._layout, self._step.kind, self.device)
         self._model_steps, self._capacity = Counter[int](), Counter[int]()

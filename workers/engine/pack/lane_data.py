@@ -26,7 +26,7 @@ def draw_training_batches(
     """Draw the batches [L, N, ...] of the next steps of these lanes; the pack's trials share `recipe`.
 
     A lane's batch is a function of its task, knobs, seed and step. So further steps are drawn as if
-    they were further lanes, and those of a narrow pack take hardly longer together than one.
+    they were further lanes, and 8 of a narrow pack take hardly longer together than one.
     """
     knobs = {path: values for path, values in tensors.knobs.items() if path.startswith(("task.", "learning."))}
     seeds, at = tensors.seeds, tensors.state.step

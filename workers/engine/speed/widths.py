@@ -158,7 +158,7 @@ class FoundWidths:
         if key is None:
             recipe = Recipe.of(trial.config)
             needed = lane_bytes(recipe)
-            step = step_of(recipe, trial.structure, torch.device(self.device))
+            step = step_of(recipe.pad(), trial.structure, torch.device(self.device))
             kind = f"{type(step).__name__}, 2^{(needed - 1).bit_length()} bytes a lane"
             key = f"{_versions()}; {device_name(self.device)}; {kind}"
             if len(self._kinds) >= KINDS_KEPT:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from spaces import plugins
 from workers.networks.activations import Activation
@@ -45,9 +46,14 @@ def _compare(
     knobs = example_knobs(activation)
     given = [*(float(number.detach()) for number in learned.values()), *knobs.values()]
     computed = run_activation(code, library, given, hidden.detach(), gradient)
-    scalars = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
-    with torch.enable_grad():
-        values = plugins.bind(activation, scalars).apply(hidden, learned)
+    scalars = {name: torch.tensor([value], dtype=torch.float64) for name, value in knobs.items()}
+
+    def apply(values: Tensor, numbers: Mapping[str, Tensor], scalars: Mapping[str, Tensor]) -> Tensor:
+        return plugins.bind(activation, scalars).apply(values, numbers)
+
+    with torch.enable_grad():  # one lane, as no number can be taken out of a tensor under vmap
+        lanes = vmap(apply)(hidden[None], {name: value[None] for name, value in learned.items()}, scalars)
+        values = lanes[0].to(dtype)
         by = gradients_or_zeros(values, [hidden, *learned.values()], gradient)
     by_learned = torch.cat([hidden.new_zeros(0), *(derivative.view(1) for derivative in by[1:])])
     yield from zip(computed, (values.detach(), by[0], by_learned), strict=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from spaces import plugins
 from workers.networks.activations import Activation
@@ -149,9 +150,14 @@ def _compare(
     computed = run(code, library, given, logits, gradient, visible)
     mask = torch.arange(keys) < torch.tensor(visible)[:, None]
     leaf = logits.clone().requires_grad_()
-    scalars = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
-    with torch.enable_grad():
-        weights = plugins.bind(scorer, scalars).weigh(leaf[None], mask, learned)[0]
+    scalars = {name: torch.tensor([value], dtype=torch.float64) for name, value in knobs.items()}
+
+    def weigh(logits: Tensor, numbers: Mapping[str, Tensor], scalars: Mapping[str, Tensor]) -> Tensor:
+        return plugins.bind(scorer, scalars).weigh(logits, mask, numbers)
+
+    with torch.enable_grad():  # one lane, as no number can be taken out of a tensor under vmap
+        lanes = vmap(weigh)(leaf[None, None], {name: value[None] for name, value in learned.items()}, scalars)
+        weights = lanes[0, 0].to(dtype)
     exact = gradients_or_zeros(weights, [leaf, *learned.values()], gradient)
     yield computed.weights, weights.detach()
     yield computed.by_logits, exact[0]

@@ -73,7 +73,7 @@ class LinearisedAttention(Model):
 
     def evaluations(self) -> Mapping[str, Model]:
         numbers = sweep("model.temperatures", self.temperatures)
-        swept = {label: replace(self, {"temperature": number}) for label, number in numbers.items()}
+        swept = {label: replace(self, {"temperature": t, "estimated": False}) for label, t in numbers.items()}
         return {"": self, **swept, "temperature=estimated": replace(self, {"estimated": True})}
 
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:

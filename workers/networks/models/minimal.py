@@ -66,7 +66,10 @@ class Minimal(Model):
     def padding_obstacle(self) -> str | None:
         if isinstance(self.scorer, LogitScorer) and self.scorer.may_pad:
             return None
-        return f"its scorer {name_of(self.scorer)} counts all keys, or sees how wide queries and keys are"
+        scorer = name_of(self.scorer)
+        return (
+            f"its scorer {scorer} counts all keys, averages over all positions, or sees how wide queries and keys are"
+        )
 
     @property
     def causal(self) -> bool:

@@ -66,14 +66,15 @@ class LogitScorer(Scorer):
     """A scorer of the scaled logits alone; positions may add to them and a model may cap them."""
 
     SIMPLER: ClassVar[Mapping[str, Sequence[float]]] = {}
-    """Knob -> values at which `weigh` is simpler; native steps have functions for each of them."""
+    """Knob -> values at which `weigh` is simpler; native steps have functions for each of them, if
+    the scorer learns nothing."""
 
     def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return self.of_logits(scaled_logits(widen(query), widen(key)), visible, learned).to(query.dtype)
 
     @property
     def may_pad(self) -> bool:
-        """True if invisible keys may be added: the scorer does not count all keys."""
+        """True if invisible keys, and queries after all others, change no weights of the rest."""
         return True
 
     @final

@@ -2,8 +2,10 @@
 
 p_j = [1 + a (z_j - t)]_+ ^ (1 / a) with a = alpha - 1 and the t for which the row sums to 1
 (Peters, Niculae and Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6, tau = a t - 1).
-Written with log1p it meets softmax as a falls to 0, where t becomes the log of softmax's sum. For
-alpha = 2 and 1.5, given as plain numbers, the power is the number and its square.
+Written with log1p it meets softmax as a falls to 0, where t becomes the log of softmax's sum. Above
+a = 1 it is written with tau, [a z - tau]_+: n keys that weigh the same have 1 + a (z - t) = n^-a,
+which would be rounded away beside 1. For alpha = 2 and 1.5, given as plain numbers, the power is
+the number and its square.
 """
 
 from __future__ import annotations
@@ -23,18 +25,21 @@ CPU about five if alpha <= 2, more if steeper."""
 _NEXT_TO_SOFTMAX = 1e-6
 POWERS = {1.5: 2, 2.0: 1}
 """alpha -> 1 / a, where that is a whole number."""
-_ANY = 0
-"""The power for any other alpha, or one for each row."""
+_ANY, _UP_TO_TWO = 0, -1
+"""The power for any other alpha, or one for each row; and for such that are at most 2."""
 
 
-def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float) -> Tensor:
+def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float, *, up_to_two: bool = False) -> Tensor:
     """Return weights [..., q, k], 0 for invisible keys; `alpha` broadcasts against the logits.
+
+    With `up_to_two` alpha is known to be at most 2, which is faster.
 
     Gradients for logits and alpha are those of the implicit function, from the weights alone.
     """
     z = logits.masked_fill(~visible, -math.inf)
     z = z - z.amax(-1, keepdim=True).detach()
-    power = _ANY if isinstance(alpha, Tensor) else POWERS.get(alpha, _ANY)
+    any_power = _UP_TO_TWO if up_to_two else _ANY
+    power = any_power if isinstance(alpha, Tensor) else POWERS.get(alpha, any_power)
     a = torch.as_tensor(alpha, dtype=z.dtype, device=z.device).clamp(min=1 + _NEXT_TO_SOFTMAX) - 1
     a = a.expand(*z.shape[:-1], 1)
     search = _search if is_recording() else _threshold
@@ -61,7 +66,7 @@ class _Entmax(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         weights, a = ctx.saved_tensors
         positive = weights > 0
-        logarithms = torch.where(positive, weights, 1).log() if ctx.power == _ANY else weights
+        logarithms = weights if ctx.power > 0 else torch.where(positive, weights, 1).log()
         if ctx.power == 1:  # dp / dz at fixed t
             slopes = torch.where(positive, 1, weights)
         elif ctx.power == 2:
@@ -88,16 +93,17 @@ def _curvature(m: Tensor) -> Tensor:
 
 @torch.library.custom_op("graft::entmax_threshold", mutates_args=())
 def _threshold(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
-    """Return t [..., q, 1] by one operation of the engine's recordings, whatever its steps."""
+    """Return the root of `_search` by one operation of the engine's recordings, whatever its steps."""
     return _search(z, a, keys, power)
 
 
 def _search(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
-    """Return t [..., q, 1] by Newton's method for (sum of p)^a = 1, within a halving bracket.
+    """Return t [..., q, 1], or tau where a > 1, by Newton's method for (sum of p)^a = 1.
 
     That power of the sum is the norm of [1 + a (z - t)]_+ with exponent 1 / a, which is linear in t
     if all keys weigh the same, and convex for alpha <= 2: from the left the steps then never pass
-    the root. A row stays as it is once its sum is 1, so that it does not depend on other rows.
+    the root. Otherwise a bracket is halved. A row stays as it is once its sum is 1, so that it does
+    not depend on other rows.
     """
     close = 16 * torch.finfo(z.dtype).eps
 
@@ -113,13 +119,18 @@ def _search(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
         elif power == 2:
             new = t + 2 * (total - total.sqrt()) / slope
         else:
-            new = t - total * torch.expm1(-a * total.log()) / (a * slope)
+            new = t - total * torch.expm1(-a * total.log()) / (unit * slope)
         # A step back to `low`, where this one came from, would loop; a step of 0 has arrived.
         inside = ((new > low) | (new == t)) & (new <= high)
         return low, high, torch.where(is_open, torch.where(inside, new, (low + high) / 2), t)
 
     high = -torch.expm1(-a * keys.log()) / a  # all keys alike
-    return iterate(step, (torch.zeros_like(high), high, torch.zeros_like(high)), STEPS)[2]
+    low, unit = torch.zeros_like(high), a
+    if power == _ANY:
+        is_steep = a > 1
+        low, unit = torch.where(is_steep, -1, low), torch.where(is_steep, 1, a)
+        high = torch.where(is_steep, -(-a * keys.log()).exp(), high)
+    return iterate(step, (low, high, low), STEPS)[2]
 
 
 @_threshold.register_fake
@@ -139,12 +150,21 @@ def _threshold_stacked(
 
 
 def _powers(z: Tensor, a: Tensor, t: Tensor, power: int) -> tuple[Tensor, Tensor]:
-    """Return [1 + a (z - t)]_+ ^ (1 / a), and its slope by z; NaN stays NaN."""
-    if power:
+    """Return [1 + a (z - t)]_+ ^ (1 / a), and its slope by z; NaN stays NaN. `t` is tau where a > 1."""
+    if power > 0:
         root = torch.relu(1 + (z - t) / power)
         return (root, torch.where(root > 0, 1, root)) if power == 1 else (root.square(), root)
-    base = a * (z - t)
-    is_zero = base <= -1
-    base = torch.where(is_zero, 0, base)
-    powers = torch.where(is_zero, 0, (torch.log1p(base) / a).exp())
-    return powers, powers / (1 + base)
+    if power == _UP_TO_TWO:
+        base = a * (z - t)
+        is_zero = base <= -1
+        base = torch.where(is_zero, 0, base)
+        powers = torch.where(is_zero, 0, (torch.log1p(base) / a).exp())
+        return powers, powers / (1 + base)
+    is_steep = a > 1
+    base = torch.where(is_steep, 1, a) * (torch.where(is_steep, a * z, z) - t)
+    rest = torch.where(is_steep, 0.0, torch.ones_like(a))  # what the base lacks
+    is_zero = rest + base <= 0
+    base = torch.where(is_zero, 1, base)
+    logarithm = torch.where(is_steep, base.log(), torch.log1p(base))
+    powers = torch.where(is_zero, 0, (logarithm / a).exp())
+    return powers, powers / (rest + base)

@@ -35,7 +35,8 @@ def positive_or_one(ratio: Tensor) -> Tensor:
 def moments(logits: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and second moment, as above, of logits [..., h, s, s]: [..., h, 1, 1] each."""
     diagonal = torch.eye(*logits.shape[-2:], dtype=torch.bool, device=logits.device) & visible
-    others = visible & ~diagonal
+    is_given = diagonal.any(-1, keepdim=True)  # else the row is padding, which its own query does not see
+    others = visible & ~diagonal & is_given
     mean = (logits * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)
     centred = logits - mean
     return _mean_where(centred, diagonal), _mean_where(centred.square(), others)

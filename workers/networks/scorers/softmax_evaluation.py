@@ -33,6 +33,10 @@ class EvaluationSoftmax(LogitScorer):
     def __post_init__(self) -> None:
         sweep("scorer.temperatures", self.temperatures)
 
+    @property
+    def may_pad(self) -> bool:
+        return not self.estimated  # from the logits of all positions
+
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits, visible)
 

@@ -11,12 +11,15 @@ from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workers.numerics.rows.nodes import NotOfRows
 from workers.numerics.rows.reading import is_known, operation_name
-from workers.numerics.simplifying import Operation, Slot, replace
+from workers.numerics.simplifying import Operation, Slot, replace, slots_in
 
 
 class Recorder(TorchDispatchMode):
     """While entered, lists the tensor operations of this thread, also those of gradients.
+
+    Raises NotOfRows where a number is taken out of a tensor, which would become a constant.
 
     Unlike `workers.numerics.tape` it records torch.autograd's gradients, which come as other
     tensors of the same memory. So tensors are known by addresses, none of which is reused.
@@ -46,7 +49,10 @@ class Recorder(TorchDispatchMode):
         given = [list(args), dict(kwargs or {})]
         arguments = replace(Tensor, lambda tensor: self._slots.get(_key_of(tensor), tensor), given)
         returned = func(*args, **(kwargs or {}))
-        results = [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, Tensor)]
+        leaves = [leaf for leaf in pytree.tree_leaves(returned) if leaf is not None]
+        results = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        if len(results) < len(leaves) and slots_in(arguments):
+            raise NotOfRows("it takes a number out of a tensor")
         if results:
             self.operations.append(Operation(func, arguments, [self._note(result) for result in results]))
         return returned

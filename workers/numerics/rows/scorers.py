@@ -64,16 +64,19 @@ def write_scorer(
 ) -> ScorerCode:
     """Return the code of a scorer that learns a number of each name by head; raises NotOfRows.
 
-    `learned` and `knobs` are examples. `simpler`: knob -> values that get functions of their own.
+    `learned` and `knobs` are examples. `simpler`: knob -> values that get functions of their own,
+    unless it learns: heads side by side may take either function, and their totals are finished by one.
     """
     places = {name: len(learned) + n for n, name in enumerate(knobs)}
     codes = {"": _write(weigh, learned, knobs, dtype, {})}
     conditions: list[tuple[str, str]] = []
-    for name, values in (simpler or {}).items():
+    for name, values in (simpler if simpler and not learned else {}).items():
         for value in values:
             namespace = f"special_{len(conditions)}"
             codes[namespace] = _write(weigh, learned, knobs, dtype, {name: value})
-            conditions.append((namespace, f"given[{places[name]} * W<T>] == {spell(value, dtype)}"))
+            # Heads that lie side by side may have different knobs.
+            knob = f"load<T>(given + {places[name]} * W<T>)"
+            conditions.append((namespace, f"same({knob}, number({spell(value, dtype)}))"))
     if len(codes) > 1:
         codes["general"] = codes.pop("")
     functions = [f"namespace {name} {{\n{code.text}}}" if name else code.text for name, code in codes.items()]

@@ -93,7 +93,7 @@ class _Agent:
             slots = await asyncio.to_thread(self._slots.update)
         if slots != self._reported:
             self._reported = slots
-            self._send("slots", self._slots.device, slots)
+            self._send("slots", self._slots.device, self._slots.sharing, slots)
         return slots
 
     def _send(self, *message: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 
 from spaces.errors import StudyError
-from workers.pool.slots import reservation_of, room_on
+from workers.pool.slots import reservation_of, room_on, sharing_of
 
 
 class ClusterSlots(ABC):
@@ -27,6 +27,11 @@ class ClusterSlots(ABC):
     def device(self) -> str:
         """The kind of device of the slots: `cuda` or `cpu`."""
         return "cuda" if "GPU" in self.reservation else "cpu"
+
+    @property
+    def sharing(self) -> int:
+        """Workers of a study that share a GPU, or a core."""
+        return sharing_of(self.reservation)
 
     def count(self) -> int:
         """Return the number of slots that there should be now."""

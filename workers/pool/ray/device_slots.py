@@ -65,7 +65,7 @@ class DeviceSlots(ClusterSlots):
     def options(self, slot: int) -> dict[str, Any]:
         """Return Ray's options for an actor in a slot."""
         [(resource, reserved)] = self.reservation.items()
-        amount = int(reserved / PARTS * 10_000) / 10_000  # Ray counts in ten thousandths
+        amount = max(int(reserved / PARTS * 10_000), 1) / 10_000  # Ray counts in ten thousandths
         amounts = {"num_cpus": 0.0, "num_gpus": 0.0, f"num_{resource.lower()}s": amount}
         strategy = PlacementGroupSchedulingStrategy(
             placement_group=self._groups[slot],

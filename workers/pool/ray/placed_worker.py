@@ -14,7 +14,7 @@ import ray
 
 from spaces.plugins.active import install
 from spaces.plugins.files import place_contents
-from workers.engine.machine.devices import default_device, describe_unused_gpu, device_name
+from workers.engine.machine.devices import default_device, default_workers, describe_unused_gpu, device_name
 from workers.engine.machine.process import prepare
 from workers.pool.logs import begin_log, last_line, log_exchange, log_file
 from workers.pool.ray.questions import Line, Question, StudyInstructions, WorkerEnded
@@ -65,7 +65,8 @@ class PlacedWorker:
             if unused := describe_unused_gpu():
                 _LOG.warning(unused)
             width, saving = instructions.width, instructions.saving
-            settings = WorkerSettings(device=device, width=width, saving=saving, log=log_file())
+            sharing = instructions.sharing * default_workers(device)  # cores share the memory of their node
+            settings = WorkerSettings(device=device, width=width, saving=saving, sharing=sharing, log=log_file())
             renew = partial(renewals.ask, "renew", name)
             done = make_worker(name, settings, exchange, renew).run()
             _LOG.info("%s %s", name, "is done" if done else "lost its lease; what it held is trained again")

@@ -25,6 +25,8 @@ class StudyInstructions:
     saving: Saving | None
     outside: Outside
     """The study's plug-ins, whose files need not be on the worker's machine."""
+    sharing: int
+    """Workers of the study that share a GPU, or a core."""
 
 
 class Question(NamedTuple):

@@ -51,6 +51,8 @@ class RayPool:
         """The numbers of the slots that exist now."""
         self.device = ""
         """The kind of device of the slots: `cuda` or `cpu`."""
+        self.sharing = 1
+        """Workers of a study that share a GPU, or a core."""
         self._cluster = cluster
         self._servers: dict[int, StudyServer] = {}
         """Worker -> the server of its study."""
@@ -118,7 +120,8 @@ class RayPool:
         crashed again and again, and ClusterError if the cluster is gone, with everything kept.
         """
         study = next(self._numbers)
-        self.send(("open", study, StudyInstructions(width=width, saving=saving, outside=outside)))
+        instructions = StudyInstructions(width=width, saving=saving, outside=outside, sharing=self.sharing)
+        self.send(("open", study, instructions))
         server = StudyServer(self, ControllerProxy(controller), study)
         # The plug-ins from outside that the study has are looked up by this thread's context.
         thread = threading.Thread(target=contextvars.copy_context().run, args=(server.serve,), daemon=True)
@@ -180,8 +183,8 @@ class RayPool:
         self._failure = ClusterError(reason)
         self._is_ready.set()
 
-    def _on_slots(self, device: str, slots: tuple[int, ...]) -> None:
-        self.device, self.slots = device, slots
+    def _on_slots(self, device: str, sharing: int, slots: tuple[int, ...]) -> None:
+        self.device, self.sharing, self.slots = device, sharing, slots
         self._is_ready.set()
 
     def _on_ask(self, worker: int, line: str, question: Question) -> None:
