@@ -7,6 +7,7 @@ written, read again and compared in one transaction, so that the target has all 
 from __future__ import annotations
 
 import hashlib
+import secrets
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ Batch = tuple[Table, Sequence[Any]]
 """Rows of one table; of metrics tuples: number, step, name, variant, condition, value."""
 
 _BATCH = 5_000
+_FOLDER = "checkpoint_folder"
+"""The column that differs in a copy: with the original's folder it would delete the original's files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +187,7 @@ class _Tally:
 def _hash(row: Row | Sequence[Any]) -> int:
     plain: Any = tuple(row)
     if isinstance(row, dict):
+        row = _without(row, _FOLDER)
         # Values in the form of both databases.
         texts = {key: canonical_json(value) for key, value in row.items() if isinstance(value, dict | list)}
         times = {key: value.isoformat() for key, value in row.items() if isinstance(value, datetime)}
@@ -235,11 +239,11 @@ def _without(row: Row, *columns: str) -> Row:
 
 
 def _write(database: Database, connection: Connection, batches: Iterable[Batch], kept: int | None) -> int:
-    """Write a study's rows with new ids, the study's `kept` or a new one; return the study's."""
+    """Write a study's rows with new ids, and return the study's: `kept`, or a new one of a copy."""
     stream = iter(batches)
     _, [study] = next(stream)
-    key = {} if kept is None else {"id": kept}
-    statement = insert(studies).values(**study, **key).returning(studies.c.id)
+    changed = {_FOLDER: f"{study['name']}-{secrets.token_hex(8)}"} if kept is None else {"id": kept}
+    statement = insert(studies).values({**study, **changed}).returning(studies.c.id)
     study_id: int = connection.execute(statement).scalar_one()
     first = trial_id(study_id, 0)
     architecture_ids: dict[int | None, int | None] = {None: None}

@@ -8,7 +8,7 @@ repeated at once, if an answer was lost: the second time changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any, final, get_args
 
@@ -22,7 +22,7 @@ from storage.clock import Now
 from storage.control.session import Session
 from storage.databases.database import QUEUE_TOPIC
 from storage.new_study import check_name, insert_study
-from storage.queue_entries import OPEN, QueueEntry, QueueState, StrangeEntry, read_sound_entries
+from storage.queue_entries import OPEN, QueueEntry, QueueState, StrangeEntry, read_open_entries, read_sound_entries
 from storage.schema import studies, submissions
 from storage.store_request import Action, StoreRequest
 
@@ -56,6 +56,10 @@ class Queue:
     def sound_entries(self) -> tuple[list[QueueEntry], list[StrangeEntry]]:
         """Return the sound entries and the hand-edited ones, as `read_sound_entries` does."""
         return self._session.transact(read_sound_entries)
+
+    def open_entries(self, others: Collection[int]) -> tuple[list[QueueEntry], list[StrangeEntry]]:
+        """Return the entries that are open or of the studies `others`, as `read_open_entries` does."""
+        return self._session.transact(lambda connection: read_open_entries(connection, others))
 
     def apply(self, request: StoreRequest) -> QueueEntry:
         """Carry out a request in one transaction and return the study's entry after it.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Self
 
-from sqlalchemy import Column, Connection, case, select, type_coerce
+from sqlalchemy import Column, ColumnElement, Connection, case, select, true, type_coerce
 from sqlalchemy.types import NullType
 
 from spaces.errors import RowError
@@ -75,13 +75,22 @@ def read_entries(connection: Connection) -> list[QueueEntry]:
     return entries
 
 
+def read_open_entries(connection: Connection, others: Collection[int]) -> tuple[list[QueueEntry], list[StrangeEntry]]:
+    """Return the entries that are open or of the studies `others`, as `read_sound_entries` does."""
+    return _read(connection, submissions.c.state.in_(OPEN) | submissions.c.study_id.in_(others))
+
+
 def read_sound_entries(connection: Connection, study: str | None = None) -> tuple[list[QueueEntry], list[StrangeEntry]]:
     """Return the entries as `read_entries` does, all or a study's, and apart impossible rows."""
+    return _read(connection, true() if study is None else studies.c.name == study)
+
+
+def _read(connection: Connection, condition: ColumnElement[bool]) -> tuple[list[QueueEntry], list[StrangeEntry]]:
     c = submissions.c
     # As the driver has them: SQLAlchemy raises an error for a time that is none.
     query = select(*(type_coerce(column, NullType()) for column in _ENTRY.values()))
     query = query.select_from(submissions.join(studies, studies.c.id == c.study_id))
-    query = query if study is None else query.where(studies.c.name == study)
+    query = query.where(condition)
     open_first = case((c.state.in_(OPEN), 0), else_=1)
     query = query.order_by(open_first, c.priority.desc(), c.submitted_at, c.study_id)
     rows = connection.execute(query).all()

@@ -171,12 +171,12 @@ class LaneShares:
             self._share_out()
 
     def lose(self, study: int, worker: str) -> None:
-        """Take away the lanes of a worker that is gone."""
+        """Take away the lanes of a worker that is gone; its slot has room again when another one offers it."""
         with self._turn:
             if study in self._members:
                 self._count_time()
                 self._members[study].held.pop(slot_of(worker), None)
-                self._members[study].room.pop(slot_of(worker), None)
+                self._members[study].room[slot_of(worker)] = 0
 
     def part(self, study: int) -> float:
         """Return the part of the devices' time that is due to a study, at least one lane.

@@ -77,7 +77,10 @@ class StudyRun:
         )
 
     def start(self) -> None:
-        """Start the thread. From now on the study has a share, so that others leave lanes to it."""
+        """Start the thread. From now on the study has a share, so that others leave lanes to it.
+
+        Raises RuntimeError if the machine has no thread left.
+        """
         self._pool.shares.add(self.entry)
         self.thread.start()
 

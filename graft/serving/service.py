@@ -138,8 +138,8 @@ class Service:
                 self._stop_all()
 
     def _read_queue(self) -> list[QueueEntry]:
-        """Return the sound entries of the queue; a study whose entry was edited by hand fails."""
-        entries, strange = self.store.queue.sound_entries()
+        """Return the sound entries, open or run here; a study whose entry was edited by hand fails."""
+        entries, strange = self.store.queue.open_entries([*self._runs])
         for entry in strange:
             # A study that runs is not changed.
             if entry.is_to_run and entry.study_id not in self._runs:
@@ -239,8 +239,13 @@ class Service:
                 continue
             self.store.queue.note_start(entry.study_id)
             run = StudyRun(self._pool, entry, crashes.pop(entry.study_id, None))
+            try:
+                run.start()
+            except RuntimeError:  # the machine has no thread left: the service ends, and the study waits
+                self._shares.remove(entry.study_id)
+                self.store.queue.note_stop(entry.study_id)
+                raise
             self._runs[entry.study_id] = run
-            run.start()
             self._say(f"{entry.study}: runs, {entry.trials:,} trials")
 
     def _note(self) -> None:

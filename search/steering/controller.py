@@ -88,8 +88,8 @@ class Controller:
         """Return the controller of a study that is new or resumed.
 
         Trials that were running when the last controller ended are queued again. The sampler learns
-        every outcome and which trials are open; stopping policies that compare with ended trials
-        see the reports of these again. `crashed`: the launch before crashed by itself, in the
+        every outcome and which trials are open; stopping policies that compare trials see all
+        reports that are kept again. `crashed`: the launch before crashed by itself, in the
         process that also trained; otherwise it was killed. Raises StudyError for policies that do
         not go together.
         """

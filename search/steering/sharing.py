@@ -9,9 +9,11 @@ alone leads to the shares.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Literal
 
 Limit = Literal["asks", "max_lanes", "owner", "lanes", "priority"]
@@ -55,11 +57,11 @@ class _Filling:
     limit: Limit | None = None
     """None while its lanes still rise."""
 
-    @property
+    @cached_property
     def weight(self) -> Fraction:
         return Fraction(self.demand.weight)
 
-    @property
+    @cached_property
     def cap(self) -> Fraction:
         """The most lanes that it asks for and may have."""
         asks, most = self.demand.asks, self.demand.max_lanes
@@ -94,33 +96,33 @@ def share_lanes(demands: Sequence[Demand], lanes: int, owner_lanes: int | None =
 def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]) -> None:
     """Raise the lanes of a class until all are at a limit; each round takes at least one there."""
     for _ in range(len(members) + 1):
-        taken = _sum(member.lanes for member in members)
+        had = _sum_by_owner((member.demand.owner, member.lanes) for member in members)
+        taken = sum(had.values(), Fraction(0))
         for member in members:
             if member.limit is not None:
                 continue
             owner = member.demand.owner
-            had = _sum(other.lanes for other in members if other.demand.owner == owner)
             if member.lanes >= member.cap:
                 member.limit = "asks" if member.cap == max(0, member.demand.asks) else "max_lanes"
             elif taken >= lanes:
                 member.limit = "lanes"
-            elif had >= owners[owner]:
+            elif had[owner] >= owners[owner]:
                 member.limit = "owner"
         rising = [member for member in members if member.limit is None]
         if not rising:
             return
         room = [(member.cap - member.lanes) / member.weight for member in rising]
-        weight = _sum(member.weight for member in rising)
-        room.append((lanes - taken) / weight)
-        for owner in {member.demand.owner for member in rising}:
-            had = _sum(member.lanes for member in members if member.demand.owner == owner)
-            weight = _sum(member.weight for member in rising if member.demand.owner == owner)
-            room.append((owners[owner] - had) / weight)
+        weights = _sum_by_owner((member.demand.owner, member.weight) for member in rising)
+        room.append((lanes - taken) / sum(weights.values(), Fraction(0)))
+        room.extend((owners[owner] - had[owner]) / weight for owner, weight in weights.items())
         rise = min(room)
         for member in rising:
             member.lanes += rise * member.weight
     raise AssertionError("a round in which no study stopped")  # rather than to loop for ever
 
 
-def _sum(values: Iterable[Fraction]) -> Fraction:
-    return sum(values, Fraction(0))
+def _sum_by_owner(pairs: Iterable[tuple[str, Fraction]]) -> dict[str, Fraction]:
+    sums = defaultdict[str, Fraction](Fraction)
+    for owner, value in pairs:
+        sums[owner] += value
+    return sums

@@ -47,12 +47,16 @@ class Monitor(ABC):
     def restore(self, number: int, group: int, state: Any) -> None:
         """Take up a trial that resumes from the checkpoint that `state` was written with."""
 
-    def recall_reports(self, reports: Sequence[Report], states: Mapping[int, State]) -> None:  # noqa: B027
-        """Learn again from stored reports, after a restart, if it `compares`.
+    def recall_reports(self, reports: Sequence[Report], states: Mapping[int, State]) -> None:
+        """Learn again from stored reports, after a restart, if it `compares`; as if they came now.
 
         `reports`: of all trials by number and step, as far as the history keeps them. `states`: of
         the ended trials; the others go on from their last report.
         """
+        numbers = {report.number for report in reports}
+        self.observe(reports, dict.fromkeys(numbers, 0))
+        for number in numbers:
+            self.forget(number)
 
     def recall_copied(self, copied: Mapping[int, int]) -> None:  # noqa: B027 - most policies make none
         """Take over copied trials with their last steps, after a restart, if it `makes_copies`."""

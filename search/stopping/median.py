@@ -68,25 +68,24 @@ class MedianMonitor(Monitor):
         learned: list[tuple[int, int, float]] = []
         for report in reports:
             cost = self._measure.cost(report)
-            if cost is not None:
-                best = self._note(report.number, report.step, cost)
-                learned.append((report.number, report.step, best))
+            if cost is None:
+                continue
+            curve = self._curves[report.number]
+            curve.best = min(curve.best, cost)
+            curve.total += cost
+            curve.count += 1
+            self._keep(report.number, report.step, curve.total / curve.count)
+            learned.append((report.number, report.step, curve.best))
         costs = {step: self._averages[step].values() for _, step, _ in learned if step >= self._steps}
         medians = {step: median(values) for step, values in costs.items() if len(values) >= self._trials}
         return {number for number, step, best in learned if best > medians.get(step, inf)}
 
-    def _note(self, number: int, step: int, cost: float) -> float:
-        """Note a cost in the trial's average at this step, and return its best cost so far."""
-        curve = self._curves[number]
-        curve.best = min(curve.best, cost)
-        curve.total += cost
-        curve.count += 1
+    def _keep(self, number: int, step: int, average: float) -> None:
         averages = self._averages[step]
         averages.pop(number, None)  # the newest is last
-        averages[number] = curve.total / curve.count
+        averages[number] = average
         if len(averages) > max(KEPT, self._trials):
             del averages[next(iter(averages))]
-        return curve.best
 
     def recall_reports(self, reports: Sequence[Report], states: Mapping[int, State]) -> None:
         """Note the averages of all trials again; costs that the history dropped are interpolated.
@@ -100,9 +99,10 @@ class MedianMonitor(Monitor):
             steps, costs = [step for step, _ in known], [cost for _, cost in known]
             every = steps[1] - steps[0] if len(steps) > 1 else 1
             between = (range(before, after, every) for before, after in pairwise(steps))
-            for step in (*chain.from_iterable(between), *steps[-1:]):
-                self._note(number, step, float(np.interp(step, steps, costs)))
-            self.forget(number)
+            at = [*chain.from_iterable(between), *steps[-1:]]
+            averages = np.cumsum(np.interp(at, steps, costs)) / np.arange(1, len(at) + 1) if at else np.empty(0)
+            for step, average in zip(at, averages.tolist(), strict=True):
+                self._keep(number, step, average)
 
     @property
     def averages(self) -> Mapping[int, Collection[float]]:

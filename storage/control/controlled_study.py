@@ -230,8 +230,10 @@ class ControlledStudy:
         superseded: list[tuple[int, int]] = []
         for report in reports:
             past = pasts.get(report.number) or self._past(report.number)
-            if report.step > past.last:
+            is_newest = report.step > past.last
+            if is_newest or self._policy == "full":
                 fresh[report.number, report.step] = report
+            if is_newest:
                 score = self._objective.cost_in(report)
                 pasts[report.number], steps = follow(self._policy, past, report.step, score)
                 superseded.extend((report.number, step) for step in steps)

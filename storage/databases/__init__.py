@@ -28,7 +28,11 @@ def find_database(url: str) -> Database:
     if parsed.host if kind == "sqlite" else "@" in f"{parsed.host}{parsed.database}":
         raise StorageError(f"{_NO_URL}; in a password write %40 for @, %2F for / and %3A for :")
     if kind == "sqlite":
-        return Sqlite(parsed.database or "")
+        file = parsed.database or ""
+        before = file.partition("?")[0]
+        if before != file and Path(before).is_file() and not Path(file).exists():
+            raise StorageError(f"there is no {file}, but {before}: what follows sqlite:/// is a file's path, no query")
+        return Sqlite(file)
     if kind == "postgresql":
         return Postgres(parsed)
     raise StorageError(f"storage {kind}://... is not supported; {_FORMS}")

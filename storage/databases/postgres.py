@@ -14,8 +14,8 @@ from sqlalchemy.pool import NullPool
 
 from spaces.errors import StorageError
 from spaces.plugins import canonical_json
-from storage.databases.database import Database, Insert, MetricRow, who_am_i
-from storage.databases.postgres_locks import AdvisoryLocks, StopColumn
+from storage.databases.database import Database, Insert, MetricRow
+from storage.databases.postgres_locks import AdvisoryLocks, StopColumn, session_name
 from storage.databases.postgres_reading import PostgresReading, driver_of
 
 _SETTINGS = {
@@ -132,7 +132,7 @@ class Postgres(Database):
             self._url,
             poolclass=NullPool,
             json_serializer=canonical_json,
-            connect_args={**_CONNECTING, "application_name": who_am_i(), **self._url.query},
+            connect_args={**_CONNECTING, **self._url.query, "application_name": session_name()},
         )
         with self.readable_errors():
             connection = engine.connect()

@@ -17,6 +17,8 @@ _LOCK_CLASS = 0x67726166
 """First half of the advisory lock's key, `graf`; the second half is the study's id."""
 _SERVICE = 0
 """In place of a study's id, which begin at 1: the lock of the service."""
+_NAME_BYTES = 63
+"""The most bytes of a session's name; the server cuts a longer one."""
 _RELEASE_SECONDS = 5.0
 """Seconds that the server gets to end a session of ours that it does not know to be dead."""
 _HOLDER = """
@@ -28,11 +30,16 @@ WHERE locktype = 'advisory' AND classid = :class AND objid = :study AND granted
 """
 _ANY_HOLDER = """
 SELECT studies.name, application_name
-FROM pg_locks JOIN pg_stat_activity USING (pid) JOIN studies ON studies.id = objid
+FROM pg_locks JOIN pg_stat_activity USING (pid) LEFT JOIN studies ON studies.id = objid
 WHERE locktype = 'advisory' AND classid = :class AND granted
     AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 LIMIT 1
 """
+
+
+def session_name() -> str:
+    """Return the name of this process's sessions, as the server shows it."""
+    return who_am_i().encode()[:_NAME_BYTES].decode(errors="ignore")
 
 
 @final
@@ -67,7 +74,7 @@ class AdvisoryLocks(StudyLocks):
         give_up = time.monotonic() + _RELEASE_SECONDS
         while not connection.scalar(text("SELECT pg_try_advisory_lock(:class, :study)"), key):
             holder = connection.execute(text(_HOLDER), key).first()
-            ours = holder and holder.pid in self._sessions and holder.name.startswith(who_am_i())
+            ours = holder and holder.pid in self._sessions and holder.name.startswith(session_name())
             if holder and (not ours or time.monotonic() > give_up):
                 raise StudyError(f"{what} is being run by {holder.name}; stop it first")
             if holder:
@@ -81,8 +88,8 @@ class AdvisoryLocks(StudyLocks):
     def check_idle(self, connection: Connection) -> None:
         holder = connection.execute(text(_ANY_HOLDER), {"class": _LOCK_CLASS}).first()
         if holder:
-            problem = f"study {holder[0]!r} is being run by {holder[1]}"
-            raise StudyError(f"{self._name}: {problem}; stop it first")
+            what = "the service" if holder[0] is None else f"study {holder[0]!r}"
+            raise StudyError(f"{self._name}: {what} is being run by {holder[1]}; stop it first")
 
 
 @final

@@ -231,6 +231,18 @@ def test_a_slot_that_can_take_no_more_leaves_its_lanes_to_the_others():
     assert pool.shares.allow(1, empty) == 7
 
 
+def test_a_slot_that_has_lost_its_worker_leaves_its_lanes_to_the_others():
+    shares = LaneShares(range(2), WIDTH)
+    shares.add(entry(1))
+    shares.add(entry(2, max_lanes=2))
+    holds = tuple(TrialStart(number, 1) for number in range(14))
+    shares.allow(1, Offer(worker="w-0-1", lanes=2, structure="s", holds=holds))
+    offered(shares, 2, 1, WIDTH)
+    shares.lose(2, "w-1-2")
+    assert offered(shares, 2, 0, WIDTH) == 2
+    assert offered(shares, 2, 1, WIDTH) == 2, "another worker follows"
+
+
 def test_lanes_of_slots_that_leave_go_and_those_of_slots_that_join_are_shared_out():
     shares = LaneShares(range(2), WIDTH)
     for study in (1, 2):

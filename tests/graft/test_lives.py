@@ -491,10 +491,12 @@ def test_a_database_keeps_notes_and_changes_when_it_is_copied(tmp_path: Path, ru
     assert run("db", "copy", "graft.db", "copy.db")[0] == 0
     copied = f"sqlite:///{tmp_path}/copy.db"
     for query in (
-        "SELECT note, trials, checkpoint_folder FROM studies",
+        "SELECT note, trials FROM studies",
         "SELECT number, differences, space FROM changes",
     ):
         assert raw(copied, query) == raw(url, query)
+    folders = "SELECT checkpoint_folder FROM studies"
+    assert raw(copied, folders) != raw(url, folders), "neither deletes the other's files"
 
 
 def test_nothing_of_the_store_is_left_locked(tmp_path: Path):

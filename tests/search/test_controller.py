@@ -250,6 +250,26 @@ def test_a_stop_request_sends_running_trials_back_and_they_are_run_after_resumin
     audit(memory, here)
 
 
+@pytest.mark.parametrize("policy", ["asha: {metric: tvd, min_steps: 10}", "median: {metric: tvd, trials: 3}"])
+def test_a_resumed_study_compares_new_trials_with_those_that_go_on(policy: str) -> None:
+    def report(number: int, tvd: float, fence: int = 1) -> Report:
+        return Report(number=number, fence=fence, step=10, metrics=(Metric("tvd", "raw", "", tvd),))
+
+    here, memory = space(PLAIN, trials=10, stopping=f"{{{policy}}}"), Rows()
+    controller = Controller.begin(here, memory)
+    starts = [trial.start for trial in controller.exchange([], Offer(worker="a", lanes=9)).start]
+    structure = memory.rows[0].trial.structure
+    full = Offer(worker="a", lanes=0, structure=structure, holds=tuple(starts))
+    for number in range(9):  # each is better than those before, so that all go on
+        assert controller.exchange([report(number, 0.9 - number / 10)], full).stop == ()
+    saved = [Checkpoint(number=n, fence=1, step=10, path="p", row=n, sha256="") for n in range(9)]
+    controller.exchange([], replace(full, saved=tuple(saved)))
+    resumed = Controller.begin(here, memory)
+    again = [trial.start for trial in resumed.exchange([], Offer(worker="b", lanes=10)).start]
+    holds = Offer(worker="b", lanes=0, structure=structure, holds=tuple(again))
+    assert resumed.exchange([report(9, 5.0)], holds).stop == (9,)
+
+
 def test_a_trial_that_was_started_again_is_pruned_by_its_new_fence() -> None:
     memory = Rows()
     controller = Controller.begin(space(PLAIN, trials=1, stopping="{patience: {metric: tvd, steps: 10}}"), memory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -113,6 +114,19 @@ def test_shares_of_a_small_pool():
     assert share_lanes(less, 8) == {0: Share(lanes=0, limit="asks"), 1: Share(lanes=8, limit="lanes")}
     assert share_lanes(above, 60)[0] == Share(lanes=0, limit="priority")
     assert [Share(lanes=61 / 3, limit="lanes").rounded(up=up) for up in (False, True)] == [20, 21]
+
+
+def test_the_studies_of_an_owner_are_summed_once_in_a_round(monkeypatch: pytest.MonkeyPatch):
+    count, additions = 60, itertools.count()
+    add = Fraction.__add__
+
+    def count_and_add(left: Fraction, right: Fraction) -> Fraction:
+        next(additions)
+        return add(left, right)
+
+    monkeypatch.setattr(Fraction, "__add__", count_and_add)
+    share_lanes([Demand(study=study, asks=1 + study) for study in range(count)], 100_000)
+    assert next(additions) < 5 * count**2
 
 
 @pytest.mark.long

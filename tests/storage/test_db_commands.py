@@ -23,6 +23,7 @@ from alembic.config import Config
 from sqlalchemy import create_engine
 
 import storage
+from graft.launching.checkpoints import folder_of
 from spaces.errors import StorageError, StudyError
 from storage import NewStudy, migrations, open_reader, open_store
 from storage.copying import backup, copy
@@ -76,7 +77,10 @@ def other(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> Iterator[
 
 
 def contents(url: str, study: str = "demo") -> dict[str, list[Any]]:
-    """Every row of a study, asked of the driver alone, with ids taken relative to the study's."""
+    """Every row of a study, asked of the driver alone, with ids taken relative to the study's.
+
+    The folder of its checkpoints is left out, as a copy has another one.
+    """
     [(key,)] = raw(url, f"SELECT id FROM studies WHERE name = '{study}'")
     first = key * 10**9
     of_trials = f"trial_id / 1000000000 = {key}"
@@ -85,7 +89,8 @@ def contents(url: str, study: str = "demo") -> dict[str, list[Any]]:
 
 
 def _relative(url: str, table: str, condition: str, first: int) -> list[Any]:
-    columns = [name for name in storage.schema.metadata.tables[table].columns.keys()]  # noqa: C416, SIM118
+    names = storage.schema.metadata.tables[table].columns.keys()
+    columns = [name for name in names if name != "checkpoint_folder"]
     rows = raw(url, f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}")
     return sorted([_value(name, value, first) for name, value in zip(columns, row, strict=True)] for row in rows)
 
@@ -240,13 +245,15 @@ def run_study(url: str, study: int) -> Iterator[None]:
         yield
 
 
-def test_an_old_database_is_not_brought_up_while_a_study_is_being_run(url: str, search: Search):
+@pytest.mark.parametrize(("study", "what"), [(1, "study 'old'"), (0, "the service")])
+def test_an_old_database_is_not_brought_up_while_it_is_in_use(url: str, search: Search, study: int, what: str):
     make_version(url, "0002")
-    with run_study(url, 1):
+    with run_study(url, study):
         _, error = search("db", "upgrade", "--storage", url, status=2)
         with pytest.raises(StudyError):
             open_store(url)
     assert "process 1 on here" in error.splitlines()[-1]
+    assert url.startswith("sqlite") or f"{what} is being run by" in error.splitlines()[-1]
     assert "stop it first" in error.splitlines()[-1]
     assert version_of(url) == "0002"
 
@@ -501,6 +508,22 @@ def test_a_copy_goes_on_where_its_study_was(url: str, other: str):
         assert study.queries.running() == held(0, 1, 2, 3)
         assert [trial.number for trial in study.rescue(held(0, 1, 2, 3))] == [0, 1, 2, 3]
         assert new_study(store, "next") != key
+
+
+def test_a_copy_has_a_folder_of_checkpoints_of_its_own(tmp_path: Path):
+    """Otherwise each of the two would delete the files of the other."""
+    addresses = [f"sqlite:///{tmp_path}/{name}.db" for name in ("original", "copy", "again")]
+    with open_store(addresses[0]) as store:
+        new_study(store, "demo")
+    assert [copied.new for copied in copy(addresses[0], addresses[1])] == [True]
+    assert [copied.new for copied in copy(addresses[0], addresses[1])] == [False]
+    list(copy(addresses[1], addresses[2]))
+    folders = set[str]()
+    for address in addresses:
+        with open_reader(address) as reader:
+            folders.add(folder_of(reader.study("demo").row))
+    assert len(folders) == 3
+    assert all(folder.startswith("demo-") for folder in folders)
 
 
 def test_a_copy_that_a_trigger_falsifies_is_undone(tmp_path: Path):

@@ -111,3 +111,9 @@ def test_a_file_of_any_name_is_the_one_that_its_url_names(name: str, tmp_path: P
     open_store(url).close()
     assert (tmp_path / name).is_file()
     assert may_know_task(url, "copying") is False
+
+
+def test_a_url_with_a_query_is_refused_where_the_file_without_it_exists(tmp_path: Path):
+    open_store(f"sqlite:///{tmp_path}/graft.db").close()
+    with pytest.raises(StorageError, match=r"there is no .*graft.db\?timeout=30, but .*graft.db: "):
+        open_store(f"sqlite:///{tmp_path}/graft.db?timeout=30")

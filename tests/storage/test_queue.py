@@ -17,6 +17,7 @@ import pytest
 from cli.commands.serve import TermsOptions
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
+from graft.serving.running import StudyRun
 from graft.serving.service import Service
 from spaces.errors import RowError, StorageError, StudyError
 from storage import QueueEntry, StoreRequest, Terms, open_reader, open_store, request_queue
@@ -296,6 +297,32 @@ def test_a_study_that_is_run_again_did_not_crash_again(url: str, monkeypatch: py
             service._begin_more(service.store.queue.sound_entries()[0], crashes)
             service._runs.clear()
     assert causes == ["SIGSEGV", None]
+
+
+def test_a_study_whose_thread_cannot_start_waits(url: str, monkeypatch: pytest.MonkeyPatch):
+    def fail(run: StudyRun) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(StudyRun, "start", fail)
+    placement = Placement(executor="inline", device="cpu", workers=1, width=2)
+    with open_store(url) as store:
+        queue_support.submit(store, STUDY, Terms())
+    with Service(url, placement=placement, checkpoints=Checkpoints(url="none", seconds=60)) as service:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            service.run(until_empty=True)
+        [[entry], _] = service.store.queue.sound_entries()
+    assert entry.state == "waiting"
+
+
+def test_open_entries_are_those_to_run_or_asked_for(url: str):
+    with open_store(url) as store:
+        ids = {
+            name: queue_support.submit(store, replace(STUDY, name=name)).study_id for name in ("one", "two", "three")
+        }
+        store.queue.note_end(ids["one"], "done")
+        store.queue.note_end(ids["two"], "failed")
+        assert [entry.study for entry in store.queue.open_entries([])[0]] == ["three"]
+        assert [entry.study for entry in store.queue.open_entries([ids["two"]])[0]] == ["three", "two"]
 
 
 @pytest.mark.long

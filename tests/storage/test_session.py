@@ -150,9 +150,13 @@ def test_who_was_away_while_another_came_and_went_says_so(url: str):
         assert raw(url, "SELECT count(*) FROM metrics") == [(0,)]
 
 
-def test_a_session_that_the_server_takes_for_alive_is_ended_by_who_had_it(url: str):
+@pytest.mark.parametrize("host", ["here", 100 * "h"])
+def test_a_session_that_the_server_takes_for_alive_is_ended_by_who_had_it(
+    url: str, monkeypatch: pytest.MonkeyPatch, host: str
+):
     """As when a network goes and comes: the old session keeps its lock until the server notices, minutes later."""
-    with controlled_with_store(url) as (store, study):
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    with controlled_with_store(f"{url}{'&' if '?' in url else '?'}application_name=mine") as (store, study):
         session = store._session
         abandoned = session._connection
         session._connection = session.database.writer()  # the old one stays open, and holds the lock

@@ -26,6 +26,7 @@ from tests.support.databases import (
     new_study,
     raw,
 )
+from tests.support.fences import saved
 
 pytestmark = pytest.mark.fast
 
@@ -379,6 +380,16 @@ def test_outcomes_come_in_the_order_of_their_ends(url: str):
         assert ended[0].draws == make_trial(0).draws
         assert study.queries.outcomes(2) == ended[2:]
         assert study.queries.counts() == {"running": 1, "finished": 2, "pruned": 1, "diverged": 1}
+
+
+def test_the_reports_that_are_kept_are_those_of_all_trials_by_number_and_step(url: str):
+    with controlled(url, "thin") as study:
+        study.start([make_trial(n) for n in range(3)], "w")
+        study.record([make_report(2, 10), make_report(0, 10), make_report(1, 10), make_report(0, 20)])
+        study.record([], [finished(2, 0.4)], [saved(1)._replace(number=0, step=20)])
+        study.release(held(0, 1))
+        assert [(report.number, report.step) for report in study.queries.reports("tvd")] == [(0, 10), (0, 20), (2, 10)]
+        assert study.queries.reports("another") == []
 
 
 @pytest.mark.sampled(1)

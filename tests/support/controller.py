@@ -162,7 +162,7 @@ class Rows(StudyStore):
         ]
 
     def reports(self, metric: str) -> list[Report]:
-        return [report for number in self.ended for report in self.rows[number].reports]
+        return [report for number in sorted(self.rows) for report in self.rows[number].reports]
 
     def copy_steps(self) -> dict[int, int]:
         trials = [row.trial for row in self.rows.values() if row.trial.parent is not None]

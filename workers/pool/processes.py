@@ -8,6 +8,7 @@ pipes, one for its heartbeat alone; if its process dies another one follows.
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
 import subprocess
@@ -67,7 +68,9 @@ def run(
         settings = WorkerSettings(device=location.device, width=width, saving=saving, sharing=sharing)
         instructions = _Instructions(slot, settings, outside)
         variables = {**(environment or {}), **location.environment}
-        threads.append(threading.Thread(target=processes.fill, args=(instructions, variables), daemon=True))
+        # With the context of this thread, in which the controller looks up the study's plug-ins from outside.
+        fill = partial(contextvars.copy_context().run, processes.fill, instructions, variables)
+        threads.append(threading.Thread(target=fill, daemon=True))
     for thread in threads:
         thread.start()
     swept = time.monotonic()

@@ -164,7 +164,8 @@ class CudaUpdate:
         averages = shadow.numel() // state.parameters.numel()
         choices = [lanes, total, averages, *self._choices]
         stacked = torch.stack(_knobs_of(self._bound.of(knobs)))
-        run_kernel(choices, stacked, self._constants, [gradient.contiguous(), loss.contiguous(), *given], made)
+        gradient, loss = gradient.contiguous(), loss.to(gradient.dtype).contiguous()  # may be double
+        run_kernel(choices, stacked, self._constants, [gradient, loss, *given], made)
         parameters, first, second, average, step, loss_sum, diverged_at = made
         after = {names: first} | ({"second": second} if "second" in state.moments else {})
         shadows = {**state.shadow, "ema": average} if "ema" in state.shadow else state.shadow

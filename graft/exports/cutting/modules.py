@@ -42,12 +42,14 @@ class Module:
     """A module's text, read but not run."""
 
     title: str
+    package: str
+    """The package that it lies in, in which relative imports begin."""
     lines: Sequence[bytes]
     """The lines in UTF-8, in which Python's parser counts columns."""
     statements: Mapping[str, ast.stmt]
     """Name -> the statement that defines it, in the order of the file."""
     ours: Mapping[str, Symbol]
-    """Name -> the symbol of another module of ours that it means."""
+    """Name -> the symbol of another module of ours, or that module, which it means."""
     foreign: Mapping[str, str]
     """Name -> the statement that imports it from elsewhere."""
 
@@ -57,24 +59,24 @@ def read_module(name: str) -> Module:
     """Return a module by its dotted name; its import finds those of plug-ins from outside."""
     spec = importlib.import_module(name).__spec__
     assert spec, "it was imported"
-    assert isinstance(spec.loader, InspectLoader), "it has a text"
-    text, package = spec.loader.get_source(name) or "", spec.parent or ""
-    is_outside = package.startswith(PREFIX)
+    package = spec.parent or ""
+    # A folder without `__init__.py` has no text.
+    text = (spec.loader.get_source(name) or "") if isinstance(spec.loader, InspectLoader) else ""
     tree = ast.parse(text)
     statements, ours, foreign = dict[str, ast.stmt](), dict[str, Symbol](), dict[str, str]()
     for node in tree.body:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                foreign[alias.asname or alias.name.partition(".")[0]] = _import_line(alias)
+                bound = alias.asname or alias.name.partition(".")[0]
+                parent, _, last = _find(alias.name if alias.asname else bound, package).rpartition(".")
+                if is_taken_over(parent):  # as if it were `from parent import last`
+                    ours[bound] = Symbol(parent, last)
+                else:
+                    foreign[bound] = _import_line(alias)
         elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
-            source = node.module or ""
-            if node.level:
-                source = importlib.util.resolve_name("." * node.level + source, package)
-            # A plug-in from outside imports its neighbours by their bare names.
-            elif is_outside and importlib.util.find_spec(f"{package}.{source.partition('.')[0]}"):
-                source = f"{package}.{source}"
+            [source] = list_sources(node, package)
             for alias in node.names:
-                if f"{source}.".startswith(_OURS):
+                if is_taken_over(source):
                     ours[alias.asname or alias.name] = Symbol(source, alias.name)
                 else:
                     foreign[alias.asname or alias.name] = f"from {source} {_import_line(alias)}"
@@ -82,7 +84,27 @@ def read_module(name: str) -> Module:
             statements |= dict.fromkeys(definitions(node), node)
     title = " ".join((ast.get_docstring(tree) or name).partition("\n\n")[0].split())
     lines = text.encode().splitlines()
-    return Module(title=title, lines=lines, statements=statements, ours=ours, foreign=foreign)
+    return Module(title=title, package=package, lines=lines, statements=statements, ours=ours, foreign=foreign)
+
+
+def list_sources(node: ast.Import | ast.ImportFrom, package: str) -> Sequence[str]:
+    """Return the full names of the modules from which a statement in a package imports."""
+    if isinstance(node, ast.Import):
+        return [_find(alias.name, package) for alias in node.names]
+    return [_find("." * node.level + (node.module or ""), package)]
+
+
+def _find(name: str, package: str) -> str:
+    root, top = package.partition(".")[0], name.partition(".")[0]
+    # A plug-in from outside imports its neighbours by their bare names; `top` is empty in a relative import.
+    if top and root.startswith(PREFIX) and importlib.util.find_spec(f"{root}.{top}"):
+        return f"{root}.{name}"
+    return importlib.util.resolve_name(name, package)
+
+
+def is_taken_over(source: str) -> bool:
+    """Return whether the text of a module goes into files that stand alone."""
+    return f"{source}.".startswith(_OURS)
 
 
 @cache
@@ -123,6 +145,8 @@ def bound_names(node: ast.AST) -> frozenset[str]:
             names.add(child.id)
         elif isinstance(child, ast.arg):
             names.add(child.arg)
+        elif isinstance(child, ast.alias):
+            names.add(child.asname or child.name.partition(".")[0])
         elif isinstance(child, ast.FunctionDef):
             names.add(child.name)
         if not isinstance(child, SCOPES):

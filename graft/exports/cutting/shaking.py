@@ -26,7 +26,9 @@ from graft.exports.cutting.modules import (
     is_defined,
     is_enumeration,
     is_field,
+    is_taken_over,
     is_text,
+    list_sources,
     list_unreached,
     parse,
     read_module,
@@ -34,6 +36,8 @@ from graft.exports.cutting.modules import (
     resolve,
 )
 from spaces.errors import StudyError
+from spaces.plugins.bundles import PREFIX
+from spaces.plugins.indexing import OURS
 
 Object = type | Callable[..., Any]
 StandIns = Mapping[Symbol, str]
@@ -70,7 +74,8 @@ class Shaken:
 def shake(wanted: Iterable[Object], methods: Iterable[str], stand_ins: StandIns | None = None) -> Shaken:
     """Return the classes, with these methods, and the functions, and all that they need.
 
-    Raises StudyError for code that needs a whole module of Graft, or two things of one name.
+    Raises StudyError for code that needs a whole module of Graft or imports it where it is not
+    taken out of it, and for two things of one name.
     """
     symbols = {member: Symbol(member.__module__, member.__name__) for member in wanted}
     kept = _Kept(methods=set(methods), stand_ins={**STAND_INS, **(stand_ins or {})})
@@ -95,9 +100,8 @@ def shake(wanted: Iterable[Object], methods: Iterable[str], stand_ins: StandIns 
     parts = [f"{source} import {', '.join(imported)}" for source, imported in given.items()]
     imports = "\n".join([*whole, *parts])
     text = "\n\n\n".join([f"from __future__ import annotations\n\n{imports}", *sections])
-    packages = sorted({statement.split()[1].partition(".")[0] for statement in kept.imports})
     named = {member: names[symbol] for member, symbol in symbols.items()}
-    return Shaken(text=text, names=named, packages=packages)
+    return Shaken(text=text, names=named, packages=sorted(kept.packages))
 
 
 # --------------------------------------------------------------------------------- what is needed
@@ -116,6 +120,9 @@ class _Kept:
     unreached: set[int] = field(default_factory=set)
     """Statements that are looked into no more, as nothing leads to them in the new file."""
     imports: set[str] = field(default_factory=set)
+    """The statements at the top of modules."""
+    packages: set[str] = field(default_factory=set)
+    """What these import from, and those inside functions."""
     used: dict[str, set[Symbol]] = field(default_factory=dict)
     """Module -> what its kept statements name."""
     shadows: dict[Symbol, set[str]] = field(default_factory=dict)
@@ -212,9 +219,12 @@ class _Kept:
             return
         if isinstance(node, ast.Attribute):
             self.methods.add(node.attr)
-        foreign = read_module(module).foreign
-        if isinstance(node, ast.Name) and node.id not in bound and node.id in foreign:
-            self.imports.add(foreign[node.id])
+        read = read_module(module)
+        if isinstance(node, ast.Name) and node.id not in bound and node.id in read.foreign:
+            self._import(read.foreign[node.id], module)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for source in list_sources(node, read.package):
+                self._need(source, ast.unparse(node), module)
         if isinstance(node, ast.FunctionDef):
             self.unreached.update(map(id, list_unreached(node, module)))
         if isinstance(node, SCOPES):
@@ -235,17 +245,40 @@ class _Kept:
             if not isinstance(part, ast.Name):
                 continue
             if part.id in read.foreign:
-                self.imports.add(read.foreign[part.id])
+                self._import(read.foreign[part.id], module)
             if (symbol := resolve(part, module)) and is_defined(symbol) and is_alias(symbol):
                 self._keep(symbol, module)
+
+    def _import(self, statement: str, user: str) -> None:
+        """Keep a statement at the top of a module."""
+        self._need(statement.split()[1], statement, user)
+        self.imports.add(statement)
+
+    def _need(self, source: str, statement: str, user: str) -> None:
+        """Note the package of a module that the file imports; Graft's and a user's own are refused."""
+        package = source.partition(".")[0]
+        if package in OURS or package.startswith(PREFIX):
+            choice = "of Graft, only code of spaces and workers can go with a plug-in"
+            if is_taken_over(source):
+                choice = f"write `from {_local_name(source)} import NAME` at the top of the module"
+            fault = f"{_local_name(user)} has `{statement}`, which a file that stands alone cannot have"
+            raise StudyError(f"{fault}; {choice}")
+        self.packages.add(package)
 
     def _keep(self, symbol: Symbol, user: str) -> None:
         """Keep what a module's kept code names."""
         if symbol not in self.stand_ins and symbol.name not in read_module(symbol.module).statements:
             whole = f"{symbol.module}.{symbol.name}"
+            whole, user = _local_name(whole), _local_name(user)
             raise StudyError(f"{user} uses the module {whole}, which cannot be taken out of Graft")
         self.symbols.setdefault(symbol)
         self.used.setdefault(user, set()).add(symbol)
+
+
+def _local_name(module: str) -> str:
+    """Return a module's name; that of a plug-in from outside as its neighbours import it."""
+    package, _, rest = module.partition(".")
+    return (rest or ".") if package.startswith(PREFIX) else module
 
 
 # ---------------------------------------------------------------------------------- the new file

@@ -81,9 +81,18 @@ def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path
         with TemporaryDirectory() as folder:
             _write(Path(folder) / output.name, text, arrays)
             with open_file(Path(folder) / output.name) as script:
-                stages = [script.build(plan) for plan in script.STAGES]
-                script.train(stages, evaluation_seed=script.EVALUATION_SEED, until=1, steps=())
+                # One step of each stage, and a validation, which may need what no step does.
+                stages = [script.build(_shorten(plan, step)) for step, plan in enumerate(script.STAGES, 1)]
+                end = len(stages)
+                script.train(stages, evaluation_seed=script.EVALUATION_SEED, until=end, steps={end})
     return _write(output, text, arrays)
+
+
+def _shorten(plan: Mapping[str, Any], until: int) -> dict[str, Any]:
+    """Return the plan of a stage that ends at a step, with a validation there."""
+    recipe = plan["recipe"]
+    training = {**recipe["training"], "validate_every": 1}
+    return {**plan, "until": until, "recipe": {**recipe, "training": training}}
 
 
 def _write(output: Path, text: str, arrays: Mapping[str, NDArray[Any]]) -> list[Path]:

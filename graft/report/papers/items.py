@@ -34,7 +34,7 @@ class Item:
     """The part of it that is made here, at whatever scale."""
     missing: str = ""
     space: str = ""
-    """The packaged space at the paper's scale; empty for none."""
+    """The packaged space at the paper's scale, or at ours where that is not known; empty for none."""
     cut: str = ""
     """The same space cut to a laptop; empty for none."""
     report: Literal["study", "transfer", "nonlinearities", "attention", "temperature", "norms", "formulas", ""] = ""

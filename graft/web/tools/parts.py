@@ -21,8 +21,8 @@ PART_CURSOR = r"^[0-9]{1,10}(-[0-9a-f]{12})?$"
 """The cursor of a part, as a regular expression: a byte, and the digest of the text."""
 _LARGEST = 8 << 20
 """Bytes of a text that is kept."""
-_MOST = 4
-"""Texts that are kept."""
+_MOST_BYTES = 4 * _LARGEST
+"""Bytes of all texts that are kept, the newest ones."""
 _DIGITS = 12
 
 _kept: OrderedDict[tuple[str, ...], bytes] = OrderedDict()
@@ -63,7 +63,7 @@ def give_part(
             file.seek(0)
             with _lock:
                 _kept[*subject, now] = file.read()
-                if len(_kept) > _MOST:
+                while sum(map(len, _kept.values())) > _MOST_BYTES:
                     _kept.popitem(last=False)
     return _point_on(answer, now)
 

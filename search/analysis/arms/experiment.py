@@ -83,21 +83,25 @@ def score_arms(
     """Return condition, arm, seed, state, value, as `compare_arms` takes them.
 
     First come the trials' objectives, then their last validations under every other condition of
-    the metric and variant that a trial of the arm reports. `metrics` come in the order of steps.
+    the metric and variant that a trial of the arm reports; under all of them for an arm without any
+    validation, whose trials all diverged before. `metrics` come in the order of steps.
     """
     trials = compared.trials
+    validations = metrics.filter((pl.col("name") == metric) & (pl.col("variant") == variant))
     objectives = trials.select(pl.lit(condition).alias("condition"), "arm", "seed", "state", value="objective")
     last = (
-        metrics.filter((pl.col("name") == metric) & (pl.col("variant") == variant) & (pl.col("condition") != condition))
+        validations.filter(pl.col("condition") != condition)
         .group_by("number", "condition", maintain_order=True)
         .agg(pl.col("value").last())
     )
     name, size = pl.col("condition").str.extract("^([^=]*)"), pl.col("condition").str.extract(r"=(-?[\d.]+)")
     conditions = last.select("condition").unique().sort(name, size.cast(pl.Float64, strict=False), "condition")
     reported = last.join(trials, on="number").select("condition", "arm")
+    silent = trials.select("arm").unique().join(validations.join(trials, on="number"), on="arm", how="anti")
+    wanted = pl.concat([reported, conditions.join(silent, how="cross")])
     others = (
         conditions.join(trials.select("number", "arm", "seed", "state"), how="cross", maintain_order="left_right")
-        .join(reported, on=["condition", "arm"], how="semi", maintain_order="left")
+        .join(wanted, on=["condition", "arm"], how="semi", maintain_order="left")
         .join(last, on=["number", "condition"], how="left", maintain_order="left")
         .select("condition", "arm", "seed", "state", "value")
     )

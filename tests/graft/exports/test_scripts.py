@@ -24,6 +24,7 @@ from graft.plugins.families import packaged_names
 from spaces import plugins
 from spaces.errors import StudyError
 from spaces.plugins.active import using
+from spaces.records import Ancestor
 from spaces.settings import Training
 from tests.oracles.pieces import running
 from tests.oracles.pieces.parts import FOLDER, class_name, list_classes
@@ -376,6 +377,44 @@ def test_a_plug_in_from_outside_that_does_not_run_by_itself_leaves_no_script(tmp
     with pytest.raises(
         StudyError, match="does not run by itself: NameError: name 'steepen' is not defined; what a plug"
     ):
+        write_script(restored, "own", tmp_path / "trial.py")
+    assert not (tmp_path / "trial.py").exists()
+
+
+def test_a_script_names_the_packages_that_functions_of_a_plug_in_import(tmp_path: Path) -> None:
+    restored = trained_by(tmp_path, "def steepen(z):\n    import scipy.special\n    return z.exp()")
+    write_script(restored, "own", tmp_path / "trial.py")
+    text = (tmp_path / "trial.py").read_text()
+    assert "which stands alone: it needs numpy, torch and scipy.\n" in text
+    assert text.count("import scipy") == 1
+
+
+LACKING = """
+from dataclasses import dataclass
+from workers.data.tasks.set_complement import SetComplement
+
+if True:
+    def keep(values):
+        return dict(values)
+
+@dataclass(frozen=True, kw_only=True)
+class Lacking(SetComplement):
+    def %s:
+        return keep(super().%s)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "inherited"),
+    [("metrics(self, outputs, batch)", "metrics(outputs, batch)"), ("summary(self, means)", "summary(means)")],
+)
+def test_what_only_a_validation_lacks_leaves_no_script(tmp_path: Path, method: str, inherited: str) -> None:
+    (tmp_path / "lacking.py").write_text(LACKING % (method, inherited))
+    with using(plugins_asked_for([str(tmp_path / "lacking.py")])):
+        settings = configuration(task={"name": "lacking", "length": 4, "vocabulary": 8})
+        before = Ancestor(1, 3, settings, until=2)
+        restored = train(replace(trial(0, settings), lineage=(before,)))
+    with pytest.raises(StudyError, match="does not run by itself: NameError: name 'keep' is not defined"):
         write_script(restored, "own", tmp_path / "trial.py")
     assert not (tmp_path / "trial.py").exists()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from graft.exports.cutting.modules import Symbol
-from graft.exports.cutting.shaking import Object, StandIns, shake
+from graft.exports.cutting.shaking import Object, Shaken, StandIns, shake
 from graft.plugins.collecting import plugins_asked_for
 from spaces import plugins
 from spaces.errors import StudyError
@@ -95,6 +96,113 @@ def test_a_module_itself_cannot_be_taken_out(tmp_path: Path) -> None:
         pytest.raises(StudyError, match=r"odd uses the module workers.networks.scorers, which cannot be taken out"),
     ):
         shake([plugins.load(Scorer, "odd")], ["weigh"])
+
+
+IMPORTS = """
+from dataclasses import dataclass
+from workers.networks.scorers import LogitScorer
+{top}
+
+@dataclass(frozen=True, kw_only=True)
+class Importing(LogitScorer):
+    def weigh(self, logits, visible, learned):
+        {inside}
+        return {computing}
+"""
+HELPER = "import torch\n\ndef power(z):\n    return torch.exp(z)\n"
+
+
+def shake_importing(folder: Path, *, top: str = "", inside: str = "", computing: str = "logits") -> Shaken:
+    """Cut out a scorer beside `helper.py` and `parts/deep.py`, which imports the former."""
+    (folder / "helper.py").write_text(HELPER)
+    (folder / "parts").mkdir()
+    (folder / "parts" / "deep.py").write_text("from helper import power\n\ndef deep(z):\n    return power(z)\n")
+    (folder / "importing.py").write_text(IMPORTS.format(top=top, inside=inside, computing=computing))
+    with using(plugins_asked_for([str(folder / "importing.py")])):
+        return shake([plugins.load(Scorer, "importing")], ["weigh"])
+
+
+@pytest.mark.parametrize(
+    ("statement", "computing", "choice"),
+    [
+        (
+            "from workers.networks.scorers import masked_softmax",
+            "masked_softmax(logits, visible)",
+            "write `from workers.networks.scorers import NAME` at the top of the module",
+        ),
+        (
+            "import workers.networks.scorers as scorers",
+            "scorers.masked_softmax(logits, visible)",
+            "write `from workers.networks.scorers import NAME` at the top of the module",
+        ),
+        ("from helper import power", "power(logits)", "write `from helper import NAME` at the top of the module"),
+        ("from . import helper", "helper.power(logits)", "write `from . import NAME` at the top of the module"),
+        ("import helper", "helper.power(logits)", "write `from helper import NAME` at the top of the module"),
+        (
+            "from search import objectives",
+            "objectives",
+            "of Graft, only code of spaces and workers can go with a plug-in",
+        ),
+    ],
+)
+def test_an_import_of_graft_or_a_neighbour_in_a_function_is_refused(
+    tmp_path: Path, statement: str, computing: str, choice: str
+) -> None:
+    with pytest.raises(StudyError) as refused:
+        shake_importing(tmp_path, inside=statement, computing=computing)
+    fault = f"importing has `{statement}`, which a file that stands alone cannot have"
+    assert str(refused.value) == f"{fault}; {choice}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "computing", "choice"),
+    [
+        (
+            "import workers.networks.scorers",
+            "workers.networks.scorers.masked_softmax(logits, visible)",
+            "write `from workers.networks.scorers import NAME` at the top of the module",
+        ),
+        ("import search", "search", "of Graft, only code of spaces and workers can go with a plug-in"),
+    ],
+)
+def test_an_import_of_graft_that_cannot_be_taken_over_is_refused(
+    tmp_path: Path, statement: str, computing: str, choice: str
+) -> None:
+    with pytest.raises(StudyError, match=f"importing has `{statement}`.*; {choice}"):
+        shake_importing(tmp_path, top=statement, computing=computing)
+
+
+@pytest.mark.parametrize(
+    ("statement", "computing"),
+    [
+        ("import workers.networks.scorers as scorers", "scorers.masked_softmax(logits, visible)"),
+        ("import helper", "helper.power(logits)"),
+        ("import helper as other", "other.power(logits)"),
+        ("import parts.deep", "parts.deep.deep(logits)"),
+        ("import parts.deep as deep", "deep.deep(logits)"),
+        ("from parts import deep", "deep.deep(logits)"),
+    ],
+)
+def test_what_a_module_that_is_imported_whole_defines_goes_with_it(
+    tmp_path: Path, statement: str, computing: str
+) -> None:
+    shaken = shake_importing(tmp_path, top=statement, computing=computing)
+    assert set(shaken.packages) <= {*sys.stdlib_module_names, "torch"}
+    for other in ("import helper", "import workers", "import parts"):
+        assert other not in shaken.text
+    assert re.search(r"return (masked_softmax|power|deep)\(logits", shaken.text)
+
+
+def test_packages_that_functions_import_are_named_and_stay_where_they_are(tmp_path: Path) -> None:
+    shaken = shake_importing(
+        tmp_path,
+        top="from helper import power",
+        inside="import scipy.special as power",
+        computing="power.expit(logits)",
+    )
+    assert "scipy" in shaken.packages
+    assert shaken.text.count("scipy") == 1
+    assert "def power" not in shaken.text
 
 
 def test_one_name_for_two_imports_is_refused(tmp_path: Path) -> None:

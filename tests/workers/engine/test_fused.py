@@ -29,7 +29,7 @@ from tests.support.trials import config, trial
 from workers.engine import fused
 from workers.engine import fused_check as check
 from workers.engine.fused import device, trust
-from workers.engine.fused.plan import ARRAYS, Limits, Plan, Sizes, Workspace, lay_out
+from workers.engine.fused.plan import ARRAYS, LARGEST_SIZE, Limits, Plan, Sizes, Workspace, lay_out
 from workers.engine.fused.step import find_obstacle
 from workers.engine.fused.trust import Answer
 from workers.engine.pack import Pack
@@ -113,6 +113,17 @@ def test_shapes_of_table_1(half: int, dropout: tuple[float, float]) -> None:
             error, natives = ((state.parameters - exact).abs().max() for state in (actual, expected))
             assert error <= 2 * natives
         torch.testing.assert_close(actual.loss_sum, expected.loss_sum, rtol=1e-5, atol=0)
+
+
+def test_the_kernel_divides_exactly_up_to_the_largest_size() -> None:
+    """In the formula of `Divisor`, which errs first at the last column of the last rows."""
+
+    def is_exact(size: int) -> bool:
+        inverse = 0xFFFFFFFF // size + 1
+        return all((row * size + size - 1) * inverse >> 32 == row for row in range(size))
+
+    assert all(is_exact(size) for size in range(LARGEST_SIZE - 300, LARGEST_SIZE + 1))
+    assert not all(is_exact(size) for size in range(LARGEST_SIZE + 1, LARGEST_SIZE + 500))
 
 
 # -- bits -------------------------------------------------------------------------------------------------------------
@@ -344,8 +355,9 @@ def test_without_a_passed_check_the_traced_step_trains(
         trust, "run_check", lambda command, _: Answer(failure=command[3] if command[3] == "rates" else None)
     )
     forget_verdicts()
-    assert fused.find_obstacle(recipe, there, 1000) is None
-    assert describe_step(config(dtype="float32"), "cuda:0") == "fused"
+    untimed = "the fused step was not timed beside the traced one"
+    assert fused.find_obstacle(recipe, there, 1000) == untimed
+    assert describe_step(config(dtype="float32"), "cuda:0") == f"traced: {untimed}"
     monkeypatch.setattr(device, "limits_of", lambda _: Limits(1 << 10, 1 << 10))
     assert fused.find_obstacle(recipe, there, 1000) == "its arrays do not fit into the GPU's shared memory"
     forget_verdicts()
@@ -362,6 +374,8 @@ def forget_verdicts() -> None:
         ({"model": {"scorer": {"name": "ssa"}}}, "the fused step knows the scorers softmax and average alone"),
         ({"optimizer": {"name": "sgd"}}, "the fused step knows AdamW and Adam"),
         ({"dtype": "float64"}, "the fused step knows float32, not torch.float64"),
+        ({"model": {"width": 1626}}, "the fused step knows sizes up to 1625, not 1626"),
+        ({"model": {"value_width": 3000}}, "the fused step knows sizes up to 1625, not 3000"),
     ],
 )
 def test_what_it_does_not_know_has_a_reason(change: dict[str, Any], reason: str) -> None:

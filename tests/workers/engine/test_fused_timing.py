@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from graft.plugins.collecting import plugins_asked_for
 from graft.stored.fingerprints import StoredFingerprint, describe_gpu_rates
+from spaces.plugins.active import using
 from tests.support.emulated_gpu import HOPPER
 from tests.support.trials import config
 from workers.engine import fused
@@ -85,6 +87,25 @@ def test_trials_of_one_structure_are_timed_once(gpu: Gpu) -> None:
     assert gpu.asked == [1024]
     fused.find_obstacle(Recipe.of(settings(batch=17)).pad(), THERE, 1000)
     assert gpu.asked == [1024, 1024]
+
+
+HALVING = """from dataclasses import dataclass
+from workers.training.schedules.constant import Constant
+
+@dataclass(frozen=True, kw_only=True)
+class Halving(Constant):
+    "A schedule that the process that times steps does not know."
+"""
+
+
+def test_a_schedule_from_outside_is_timed_as_a_constant_one(tmp_path: Path) -> None:
+    (tmp_path / "halving.py").write_text(HALVING)
+    optimizer = {**settings()["optimizer"], "schedule": {"name": "halving"}}
+    with using(plugins_asked_for([str(tmp_path / "halving.py")])):
+        recipe = Recipe.of({**settings(), "optimizer": optimizer}).pad()
+        timing = device._timing_of(recipe, 1000)
+    assert json.loads(timing.configuration)["optimizer"]["schedule"] == {"name": "constant"}
+    assert Recipe.of(json.loads(timing.configuration)).pad().model == recipe.model, "without plug-ins"
 
 
 def test_rates_at_fewer_lanes_than_asked_for_are_used_and_not_kept(gpu: Gpu) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.cuda._utils import _get_device_index
 
-from graft.machine.devices import check_device, describe_unused_gpu
+from graft.machine.devices import check_device, describe_unused_gpu, similar_device
 from spaces.errors import StudyError
-from workers.engine.machine import devices, process
+from workers.engine.machine import devices, locations, process
+from workers.engine.machine.locations import locations_of
 from workers.engine.machine.nvidia import Driver, TorchBuild, explain_obstacle, find_driver, is_hidden
 from workers.engine.machine.process import prepare, use_device
 
@@ -199,13 +201,25 @@ def test_products_of_float32_are_exact_and_the_workspace_of_cublas_is_set(monkey
 
 
 def test_a_worker_of_a_gpu_computes_on_its_own(monkeypatch: pytest.MonkeyPatch):
-    chosen, streams = list[torch.device](), list[tuple[torch.device, int]]()
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    chosen, streams = list[int](), list[tuple[torch.device, int]]()
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(_get_device_index(device)))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "default")
     monkeypatch.setattr(torch.cuda, "default_stream", lambda device: "default")
     monkeypatch.setattr(process, "use_stream", lambda device, slot: streams.append((device, slot)))
     gpu = torch.device("cuda:1")
     use_device(gpu)
     use_device(torch.device("cpu"))
-    assert chosen == [gpu]
+    assert chosen == [1]
     assert streams == [(gpu, 0)], "nothing is computed on the stream on which no graph can be captured"
+    chosen.clear()
+    streams.clear()
+    monkeypatch.setattr(devices, "gpus", lambda: 1)
+    monkeypatch.setattr(devices, "is_usable", lambda device: True)
+    monkeypatch.setattr(locations, "find_instances", lambda: [("MIG 1g.10gb of NVIDIA H100", "MIG-1")])
+    names = [devices.default_device(), similar_device(None), locations_of("cuda")[0].device]
+    for name in names:
+        use_device(torch.device(name), 2)
+    assert names == ["cuda"] * 3
+    assert chosen == [0] * 3, "torch takes no device without a number"
+    assert streams == [(torch.device("cuda", 0), 2)] * 3

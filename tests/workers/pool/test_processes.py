@@ -16,6 +16,8 @@ import pytest
 from graft.launching.placement import Placement
 from graft.machine.devices import check_device
 from spaces.errors import StudyError
+from spaces.plugins.active import current, using
+from spaces.plugins.bundles import Outside
 from spaces.progress import Progress
 from spaces.records import Directives, Offer, Report
 from tests.support.launches import SPACE, check_complete, ended, metrics, running, search, undisturbed, wait_until
@@ -118,6 +120,23 @@ def test_an_error_of_the_controller_ends_the_run(monkeypatch: pytest.MonkeyPatch
         processes.run(controller, locations=[CPU], width=2)
 
 
+def test_the_controller_is_asked_in_the_context_of_the_run(monkeypatch: pytest.MonkeyPatch):
+    class Looking(Controller):
+        def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
+            folders.append(current().folder)
+            return Directives(done=True)
+
+    def employ(self: Any, instructions: Any, variables: Any, ending: Any) -> None:
+        self._on_attach(instructions.slot, ending, "process")
+        self._on_exchange(instructions.slot, ending, (), Offer(worker="process", lanes=1, structure=None))
+
+    folders = list[Path | None]()
+    monkeypatch.setattr("workers.pool.processes._WorkerProcesses._employ", employ)
+    with using(Outside(folder=Path("/space"))):
+        processes.run(Looking(), locations=[CPU])
+    assert folders == [Path("/space")]
+
+
 @pytest.mark.parametrize("what", ["Pipe", "Popen"])
 def test_a_process_that_cannot_be_started_is_one_that_dies_and_leaves_no_pipe(
     what: str, monkeypatch: pytest.MonkeyPatch
@@ -189,6 +208,23 @@ def test_instances_of_a_gpu_are_told_and_each_is_its_processs_only_one(tmp_path:
     instance = "MIG-aaaaaaaa-0000-0000-0000-000000000002"
     assert [uuid for _, uuid in find_instances({"CUDA_VISIBLE_DEVICES": instance})] == [instance]
     assert find_instances({"CUDA_VISIBLE_DEVICES": "0"}) == []
+
+
+def test_gpus_beside_a_divided_one_have_workers_too(monkeypatch: pytest.MonkeyPatch):
+    whole, undivided = "GPU-22222222-0000-0000-0000-000000000000", "GPU-33333333-0000-0000-0000-000000000000"
+    cards = f"GPU 2: NVIDIA A100 (UUID: {whole})\nGPU 3: NVIDIA A30 (UUID: {undivided})\n"
+    answers = {"-L": LISTED + cards, "--query-gpu=uuid,mig.mode.current": f"{whole}, [N/A]\n{undivided}, Enabled\n"}
+    monkeypatch.setattr(locations, "run_nvidia_smi", lambda question, *_: answers[question])
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [location.name for location in locations_of("cuda")][3:] == ["NVIDIA A100"], "the A30 has no instance yet"
+    assert locations_of("cuda")[3].environment == {"CUDA_VISIBLE_DEVICES": whole}
+    instance = "MIG-aaaaaaaa-0000-0000-0000-000000000002"
+    chosen = find_instances({"CUDA_VISIBLE_DEVICES": f"{whole}, {instance}"})
+    assert [uuid for _, uuid in chosen] == [instance, whole]
+    assert [uuid for _, uuid in find_instances({"CUDA_VISIBLE_DEVICES": instance})] == [instance]
+    answers["-L"] = cards
+    assert find_instances({}) == [], "cards have numbers where none is divided"
 
 
 def test_without_an_answer_of_nvidia_smi_there_are_no_instances(monkeypatch: pytest.MonkeyPatch):

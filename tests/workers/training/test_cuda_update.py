@@ -102,6 +102,17 @@ def test_frozen_parameters_keep_their_values() -> None:
     assert layout.split(state.parameters[0])["activation.knots"].tolist() == [1, 2, 3]
 
 
+def test_a_double_loss_of_parameters_in_float32_is_read_as_what_it_is() -> None:
+    recipe = recipe_of({"name": "adamw"}, {"name": "none"}, "float32")
+    layout, lanes = layout_of(recipe), 4
+    knobs = {path: torch.full((lanes,), float(value), dtype=torch.float64) for path, value in recipe.knobs().items()}
+    gradient, loss = torch.zeros(lanes, layout.total), torch.tensor([0.7, torch.nan, 1.1, 1.3], dtype=torch.float64)
+    updates = of(recipe), traced_of(recipe, layout)
+    state, expected = (update(knobs, start_of(recipe, layout, lanes), gradient, loss) for update in updates)
+    torch.testing.assert_close(state.loss_sum, expected.loss_sum, rtol=1e-6, atol=0, equal_nan=True)
+    assert state.diverged_at.tolist() == expected.diverged_at.tolist() == [0, 1, 0, 0]
+
+
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
 def test_what_is_no_number_stays_none_and_is_told(broken: float) -> None:
     recipe = recipe_of({"name": "adamw"}, {"name": "bema"}, "float32")

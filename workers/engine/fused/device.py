@@ -38,7 +38,9 @@ def find_obstacle(recipe: Recipe, device: torch.device, lanes: int) -> str | Non
     if fault := _fault_of(device):
         return fault
     rates = rates_of(recipe, device, lanes)
-    return f"the fused step has {rates.describe()}" if rates and rates.fused < rates.traced else None
+    if rates is None:
+        return "the fused step was not timed beside the traced one"
+    return f"the fused step has {rates.describe()}" if rates.fused < rates.traced else None
 
 
 def rates_of(recipe: Recipe, device: torch.device, lanes: int) -> Rates | None:
@@ -61,6 +63,8 @@ def _timing_of(recipe: Recipe, lanes: int) -> Timing:
     shared = {name: training[name] for name in training if name not in ("steps", "validate_every")}
     structures = {name: plugins.structure_of(part) for name, part in parts.items()}
     configs = {name: plugins.config_of(part) for name, part in parts.items()}
+    # The process that times them knows no schedule from outside, and none changes a step's speed.
+    configs["optimizer"] = {**configs["optimizer"], "schedule": {"name": "constant"}}
     return Timing(
         structure=plugins.canonical_json(structures | shared),
         configuration=plugins.canonical_json(configs | {"training": training}),

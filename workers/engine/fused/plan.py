@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 THREADS, TILE_THREADS = 256, 128
 """The threads of a block, and of a block that multiplies in tiles."""
+LARGEST_SIZE = 1625
+"""The largest size that the kernel divides by exactly: its cube is below 2^32 (`Divisor` in threads.hpp)."""
 TILE_LIMITS = {"length": 8, "vocabulary": 24, "width": 32}
 """The largest sizes that are multiplied in tiles, as tiles.hpp has them."""
 _DEAD_IN_TILES = ("KEYS", "PLACES", "USED", "TOKEN_ROWS", "NORMED_G", "TOKEN_QUERY_G", "TOKEN_KEY_G")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from workers.data.tasks.set_complement import SetComplement
-from workers.engine.fused.plan import TILE_LIMITS, Limits, Plan, Sizes, Workspace, lay_out, lay_out_tiles
+from workers.engine.fused.plan import LARGEST_SIZE, TILE_LIMITS, Limits, Plan, Sizes, Workspace, lay_out, lay_out_tiles
 from workers.networks.gradients.minimal import own_sizes, stack_knobs
 from workers.networks.gradients.plans import per_lane
 from workers.networks.models.minimal import Minimal
@@ -46,6 +46,9 @@ def find_obstacle(recipe: Recipe) -> str | None:
         return "the fused step knows AdamW and Adam, and averages of weights that are learned alone"
     if not recipe.is_plain_step:
         return "the fused step knows no training.accumulate and no training.autocast"
+    largest = max(model.width, model.key_width, model.value_width, recipe.task.length, recipe.task.vocabulary)
+    if largest > LARGEST_SIZE:
+        return f"the fused step knows sizes up to {LARGEST_SIZE}, not {largest}"
     return None if recipe.dtype is torch.float32 else f"the fused step knows float32, not {recipe.dtype}"
 
 

@@ -87,7 +87,7 @@ def find_rates(timing: Timing, name: str, architecture: str, device: str) -> Rat
         answer = _ask(asked, name, architecture, timing)
         _RATES[about] = None if answer.failure else Rates(**answer.value)
         if answer.failure:
-            words = "the fused step was not timed beside the traced one on %s, and trains: %s"
+            words = "the fused step was not timed beside the traced one on %s, which trains: %s"
             _LOG.warning(words, name, answer.failure)
     return _RATES[about]
 

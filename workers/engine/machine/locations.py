@@ -47,16 +47,29 @@ def describe(locations: Sequence[Location], workers: int) -> str:
 
 
 def find_instances(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
-    """Return name and UUID of each usable MIG instance, of which CUDA shows a process one."""
+    """Return name and UUID of each usable MIG instance, and of each undivided GPU beside them.
+
+    CUDA shows a process one instance at most. Without any instance there is nothing to list.
+    """
     allowed = environment.get("CUDA_VISIBLE_DEVICES")
     if not torch.cuda.is_available() or (allowed is not None and "MIG-" not in allowed):
         return []
-    instances: list[tuple[str, str]] = []
-    card = ""
+    instances: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    card = "", ""
     for line in run_nvidia_smi("-L").splitlines():
         if match := _CARD.match(line):
-            card = match[1]
+            card = match[1], match[2]
+            instances[card] = []
         elif match := _INSTANCE.match(line):
-            instances.append((f"MIG {match[1]} of {card}", match[2]))
+            instances[card].append((f"MIG {match[1]} of {card[0]}", match[2]))
+    if not any(instances.values()):
+        return []
+    modes = run_nvidia_smi("--query-gpu=uuid,mig.mode.current", "--format=csv,noheader").splitlines()
+    # A card that is to be divided, and has no instance yet, computes nothing.
+    devices = [
+        device
+        for card, parts in instances.items()
+        for device in parts or ([] if f"{card[1]}, Enabled" in modes else [card])
+    ]
     wanted = {device.strip() for device in allowed.split(",")} if allowed is not None else None
-    return [(name, uuid) for name, uuid in instances if wanted is None or uuid in wanted]
+    return [(name, uuid) for name, uuid in devices if wanted is None or uuid in wanted]

@@ -49,6 +49,8 @@ def use_device(device: torch.device, slot: int | None = None) -> None:
     that of slot 0. So nothing uses CUDA's default stream, on which no graph can be captured.
     """
     if device.type == "cuda":
+        if str(device) == "cuda":  # set_device wants a number
+            device = torch.device("cuda", torch.cuda.current_device())
         torch.cuda.set_device(device)
         if slot is not None or torch.cuda.current_stream(device) == torch.cuda.default_stream(device):
             use_stream(device, slot or 0)

@@ -194,14 +194,22 @@ class GraphedSteps:
             after = _copy(state)
             self._graph.capture(act)
         except (RuntimeError, MemoryError) as error:
-            return shorten(str(error).partition("\n")[0] or type(error).__name__, 200)
-        _write(state, before)
-        self._graph.replay()
-        pairs = zip(tree_leaves(state), tree_leaves(after), strict=True)
-        if all(torch.allclose(leaf, expected, _RELATIVE, _ABSOLUTE, equal_nan=True) for leaf, expected in pairs):
-            return None
+            return _describe(error)
+        try:
+            _write(state, before)
+            self._graph.replay()
+            pairs = zip(tree_leaves(state), tree_leaves(after), strict=True)
+            if all(torch.allclose(leaf, expected, _RELATIVE, _ABSOLUTE, equal_nan=True) for leaf, expected in pairs):
+                return None
+            reason = "it gave other numbers than the step did that was captured"
+        except (RuntimeError, MemoryError) as error:
+            reason = _describe(error)
         _write(state, after)
-        return "it gave other numbers than the step did that was captured"
+        return reason
+
+
+def _describe(error: Exception) -> str:
+    return shorten(str(error).partition("\n")[0] or type(error).__name__, 200)
 
 
 def _copy(state: State) -> State:

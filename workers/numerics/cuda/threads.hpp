@@ -101,8 +101,8 @@ __device__ inline float multiply_add(float a, float b, float c) { return fmaf(a,
 
 #endif
 
-// The quotient by a number that is the same for many: exact while dividend times divisor is below 2^32, as no row
-// times its length is here, and a fifth of what a division costs a GPU.
+// The quotient by a number that is the same for many, at a fifth of what a division costs a GPU: exact while dividend
+// times divisor is below 2^32, for an array's entries while rows times columns^2 is (LARGEST_SIZE in fused/plan.py).
 struct Divisor {
     int by;
     Word inverse;
