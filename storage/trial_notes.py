@@ -11,6 +11,8 @@ from storage.schema import studies, trial_notes, trials
 
 WORDS = ("starred", "tags", "note")
 """Words of a condition on trials, and what they stand for; `tags` is a text: `tags LIKE '%x%'`."""
+_AT_ONCE = 10_000
+"""Numbers in a statement, of which PostgreSQL takes 65,535."""
 
 
 def spell(word: str) -> str:
@@ -32,24 +34,27 @@ def write(
 ) -> None:
     """Star trials or not, add and remove tags, and replace the note; None leaves what is there.
 
-    Raises StudyError, and writes nothing, if the study does not have all of the trials.
+    Raises StudyError if the study does not have all of the trials; the transaction is then to be
+    rolled back.
     """
     # Two people may write at once on a server: the row of the study makes one wait for the other.
     connection.execute(select(studies.c.id).where(studies.c.id == study_id).with_for_update())
-    mine = (trials.c.study_id == study_id, trials.c.number.in_(numbers))
-    there = connection.scalars(select(trials.c.number).where(*mine))
-    if missing := sorted(set(numbers) - set(there)):
-        raise StudyError(f"the study has no trial {missing[0]}")
-    these = trial_notes.c.study_id == study_id, trial_notes.c.number.in_(numbers)
-    before = {row.number: row for row in connection.execute(select(trial_notes).where(*these))}
-    connection.execute(delete(trial_notes).where(*these))
-    for number in dict.fromkeys(numbers):
-        old = before.get(number)
-        tags = {*(old.tags.split() if old else ()), *added} - {*removed}
-        row = {
-            "starred": starred if starred is not None else bool(old and old.starred),
-            "tags": " ".join(sorted(tags)),
-            "note": note if note is not None else old.note if old else "",
-        }
-        if any(row.values()):
-            connection.execute(insert(trial_notes).values(study_id=study_id, number=number, **row))
+    these = sorted(set(numbers))
+    for start in range(0, len(these), _AT_ONCE):
+        part = these[start : start + _AT_ONCE]
+        mine = trials.c.study_id == study_id, trials.c.number.in_(part)
+        if missing := sorted(set(part) - set(connection.scalars(select(trials.c.number).where(*mine)))):
+            raise StudyError(f"the study has no trial {missing[0]}")
+        noted = trial_notes.c.study_id == study_id, trial_notes.c.number.in_(part)
+        before = {row.number: row for row in connection.execute(select(trial_notes).where(*noted))}
+        connection.execute(delete(trial_notes).where(*noted))
+        for number in part:
+            old = before.get(number)
+            tags = {*(old.tags.split() if old else ()), *added} - {*removed}
+            row = {
+                "starred": starred if starred is not None else bool(old and old.starred),
+                "tags": " ".join(sorted(tags)),
+                "note": note if note is not None else old.note if old else "",
+            }
+            if any(row.values()):
+                connection.execute(insert(trial_notes).values(study_id=study_id, number=number, **row))

@@ -144,7 +144,11 @@ class RemoteDatabase(Mapping[str, "RemoteStudy"]):
         return RemoteStudy(self._connection, name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([row["name"] for row in self._connection.json("studies")])
+        match self._connection.json("studies"):
+            case [*rows]:
+                return iter([row["name"] for row in rows])
+            case _:
+                raise self._connection.stranger()
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -10,7 +10,7 @@ import pytest
 
 from spaces.errors import StorageError, StudyError
 from spaces.records import Metric, Report, TrialResult
-from storage import Reader, annotate_study, frames, open_reader, open_store
+from storage import Reader, annotate_study, frames, open_reader, open_store, trial_notes
 from storage.copying import copy
 from storage.frames.columns import METRICS, STUDIES, TRIALS
 from tests.support.databases import controlled, make_report, make_trial, raw
@@ -290,7 +290,11 @@ def test_trials_come_in_batches_too(url: str, monkeypatch: pytest.MonkeyPatch):
         assert numbers(reader.study("study").trials(sort="number DESC")) == [6, 5, 4, 3, 2, 1, 0]
 
 
-def test_stars_tags_and_notes_of_trials(url: str, reader: Reader, tmp_path: Path):
+@pytest.mark.parametrize("at_once", [1, 10_000])
+def test_stars_tags_and_notes_of_trials(
+    url: str, reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+):
+    monkeypatch.setattr(trial_notes, "_AT_ONCE", at_once)
     annotate_study(url, "study", numbers=[0, 3], starred=True, added=["b", "a"])
     annotate_study(url, "study", numbers=[3, 4], removed=["b"], note="Odd.")
     annotate_study(url, "study", numbers=[0], starred=False, removed=["a", "b"])

@@ -8,6 +8,7 @@ is written, so that the file gives the same bits; stand-ins replace what asks th
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -69,6 +70,12 @@ class Shaken:
     names: Mapping[Object, str]
     packages: Sequence[str]
     """The packages that it imports from, sorted."""
+
+    def needed(self, *usual: str) -> str:
+        """Return the packages that the file needs as `numpy, torch and scipy`, `usual` first."""
+        known = (*sys.stdlib_module_names, *usual)
+        needed = [*usual, *(package for package in self.packages if package not in known)]
+        return f"{', '.join(needed[:-1])} and {needed[-1]}"
 
 
 def shake(wanted: Iterable[Object], methods: Iterable[str], stand_ins: StandIns | None = None) -> Shaken:

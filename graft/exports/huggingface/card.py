@@ -23,7 +23,7 @@ tags: [graft]
 search export {study} {number} --to huggingface --variant '{variant}' -o {folder}
 ```
 
-It comes with the code of its network, which needs torch and transformers and nothing of Graft:
+It comes with the code of its network, which needs {needed} and nothing of Graft:
 
 ```python
 from transformers import AutoModelForCausalLM
@@ -45,8 +45,8 @@ It keeps no cache of keys and values. {tokens}
 """
 
 
-def write_card(folder: Path, restored: RestoredTrial, study: str, variant: str, written: object) -> None:
-    """Write `README.md` in the folder; `written` says in words what was."""
+def write_card(folder: Path, restored: RestoredTrial, study: str, variant: str, written: object, needed: str) -> None:
+    """Write `README.md` in the folder; `written` says in words what was, `needed` its packages."""
     has_tokenizer = (folder / "tokenizer.json").exists()
     last = {name: value for _, *name_parts, value in restored.metrics if (name := "/".join(filter(None, name_parts)))}
     text = _TEXT.format(
@@ -54,6 +54,7 @@ def write_card(folder: Path, restored: RestoredTrial, study: str, variant: str, 
         study=study,
         written=written,
         variant=variant,
+        needed=needed,
         version=version(),
         folder=folder.resolve().name,  # also of `.`
         tokens=_WITH_TOKENIZER if has_tokenizer else _WITHOUT_TOKENIZER,

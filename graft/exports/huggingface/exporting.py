@@ -96,14 +96,14 @@ def finish_export(export: Export, watch: Callable[[int], None]) -> Exported:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                difference = _write(folder, trained, learned)
+                difference, needed = _write(folder, trained, learned)
                 written = Exported(
                     parameters=sum(array.size for array in learned.values()),
                     steps=restored.steps,
                     variant=export.variant,
                     difference=difference,
                 )
-                write_card(folder, restored, export.study, export.variant, written)
+                write_card(folder, restored, export.study, export.variant, written, needed)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
@@ -126,8 +126,8 @@ def check_model(restored: RestoredTrial) -> None:
         )
 
 
-def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> float:
-    """Write everything but the card; return the largest difference of logits."""
+def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> tuple[float, str]:
+    """Write everything but the card; return the largest difference of logits, and the packages needed."""
     import numpy as np
 
     from workers.engine.exporting import largest_difference, write_safetensors
@@ -154,7 +154,8 @@ def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> f
     _write_json(folder / "generation_config.json", {"use_cache": False, **end})
     write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
     with open_file(folder / _NETWORK) as network:
-        return largest_difference(trained, network.build(settings["network"]))
+        difference = largest_difference(trained, network.build(settings["network"]))
+    return difference, shaken.needed("torch", "transformers")
 
 
 def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Shaken) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pprint
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -136,8 +135,6 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
     diverged = restored.row["error"] if restored.row["state"] == "diverged" else None
     ordered = sorted(metrics, key=lambda metric: metric[:4])
     rows = "\n".join(f"    {(step, *name)!r}: {value!r}," for step, *name, value in ordered)
-    known = (*sys.stdlib_module_names, *_PACKAGES)
-    needed = [*_PACKAGES, *(package for package in shaken.packages if package not in known)]
     constants = [
         f"STAGES = {pprint.pformat(plans, width=110, sort_dicts=False)}",
         f"EVALUATION_SEED = {evaluation_seed_of(trial)}",
@@ -147,7 +144,7 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
     call = f"{names[main]}([build(plan) for plan in STAGES], EVALUATION_SEED, STORED, NOT_COMPUTED, DIVERGENCE)"
     return "\n\n".join(
         [
-            _describe(restored, study, needed, left_out=bool(not_computed), with_data=bool(data)),
+            _describe(restored, study, shaken.needed(*_PACKAGES), left_out=bool(not_computed), with_data=bool(data)),
             imports,
             *constants,
             f"\n{code}{TAIL.format(classes=', '.join(names[part] for part in parts))}",
@@ -158,10 +155,9 @@ def compose(restored: RestoredTrial, study: str, data: Mapping[str, object]) -> 
     )
 
 
-def _describe(restored: RestoredTrial, study: str, needed: list[str], *, left_out: bool, with_data: bool) -> str:
-    packages = f"{', '.join(needed[:-1])} and {needed[-1]}"
+def _describe(restored: RestoredTrial, study: str, needed: str, *, left_out: bool, with_data: bool) -> str:
     sentences = [
-        f'"""Trial {restored.trial.number} of the study {study}, which stands alone: it needs {packages}.',
+        f'"""Trial {restored.trial.number} of the study {study}, which stands alone: it needs {needed}.',
         "It trains the trial from its configuration and its seed, and compares its metrics with the stored ones.\n"
         "    python FILE.py            # all steps\n"
         "    python FILE.py 100        # the first 100",

@@ -135,8 +135,18 @@ def test_the_card_names_the_folder_that_is_worked_in(tmp_path: Path, monkeypatch
     restored = RestoredTrial(
         trial=trial(0, config()), row={}, metrics=[], steps=1, trained_on=None, outside=current(), fingerprints=[]
     )
-    write_card(Path(), restored, "tiny", "raw", "written")
-    assert f'from_pretrained("{tmp_path.name}", trust' in (tmp_path / "README.md").read_text()
+    write_card(Path(), restored, "tiny", "raw", "written", "torch, transformers and scipy")
+    text = (tmp_path / "README.md").read_text()
+    assert f'from_pretrained("{tmp_path.name}", trust' in text
+    assert "which needs torch, transformers and scipy and nothing of Graft:" in text
+
+
+def test_packages_that_a_plug_in_imports_are_needed(tmp_path: Path) -> None:
+    (tmp_path / "bent.py").write_text(BENT % ("import math\nimport scipy", "logits.exp() * math.pi * scipy.pi"))
+    with using(plugins_asked_for([str(tmp_path / "bent.py")])):
+        model = Recipe.of({**config(dtype="float32"), "model": {**GPT, "scorer": {"name": "bent"}}}).model
+        shaken = shake(dict.fromkeys(map(type, list_parts(model))), ["outputs"])
+    assert shaken.needed("torch", "transformers") == "torch, transformers and scipy"
 
 
 @pytest.mark.long

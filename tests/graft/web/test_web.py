@@ -178,7 +178,7 @@ def test_what_a_remote_study_does_not_have_is_said(address: str) -> None:
         remote.figure("dropuot")
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"{", b'["a"]', b'[{"id": 1}]', b"3", b"\xff"])
+@pytest.mark.parametrize("body", [b"<html>", b"{", b"{}", b'["a"]', b'[{"id": 1}]', b"3", b"\xff"])
 def test_a_server_of_another_program_is_one_line(body: bytes) -> None:
     class Other(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
