@@ -2,10 +2,10 @@
 
 p_j = [1 + a (z_j - t)]_+ ^ (1 / a) with a = alpha - 1 and the t for which the row sums to 1
 (Peters, Niculae and Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6, tau = a t - 1).
-Written with log1p it meets softmax as a falls to 0, where t becomes the log of softmax's sum. Above
-a = 1 it is written with tau, [a z - tau]_+: n keys that weigh the same have 1 + a (z - t) = n^-a,
-which would be rounded away beside 1. For alpha = 2 and 1.5, given as plain numbers, the power is
-the number and its square.
+Written with t it meets softmax as a falls to 0, where t becomes the log of softmax's sum. From
+a = 1 / 2 on it is written with tau, [a z - tau]_+: n keys that weigh the same have n^-a there, which
+would be rounded away beside 1. For alpha = 2 and 1.5, given as plain numbers, the power is the
+number and its square.
 """
 
 from __future__ import annotations
@@ -25,21 +25,18 @@ CPU about five if alpha <= 2, more if steeper."""
 _NEXT_TO_SOFTMAX = 1e-6
 POWERS = {1.5: 2, 2.0: 1}
 """alpha -> 1 / a, where that is a whole number."""
-_ANY, _UP_TO_TWO = 0, -1
-"""The power for any other alpha, or one for each row; and for such that are at most 2."""
+_ANY = 0
+"""The power for any other alpha, or one for each row."""
 
 
-def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float, *, up_to_two: bool = False) -> Tensor:
+def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float) -> Tensor:
     """Return weights [..., q, k], 0 for invisible keys; `alpha` broadcasts against the logits.
-
-    With `up_to_two` alpha is known to be at most 2, which is faster.
 
     Gradients for logits and alpha are those of the implicit function, from the weights alone.
     """
     z = logits.masked_fill(~visible, -math.inf)
     z = z - z.amax(-1, keepdim=True).detach()
-    any_power = _UP_TO_TWO if up_to_two else _ANY
-    power = any_power if isinstance(alpha, Tensor) else POWERS.get(alpha, any_power)
+    power = _ANY if isinstance(alpha, Tensor) else POWERS.get(alpha, _ANY)
     a = torch.as_tensor(alpha, dtype=z.dtype, device=z.device).clamp(min=1 + _NEXT_TO_SOFTMAX) - 1
     a = a.expand(*z.shape[:-1], 1)
     search = _search if is_recording() else _threshold
@@ -66,7 +63,7 @@ class _Entmax(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         weights, a = ctx.saved_tensors
         positive = weights > 0
-        logarithms = weights if ctx.power > 0 else torch.where(positive, weights, 1).log()
+        logarithms = weights if ctx.power else torch.where(positive, weights, 1).log()
         if ctx.power == 1:  # dp / dz at fixed t
             slopes = torch.where(positive, 1, weights)
         elif ctx.power == 2:
@@ -98,7 +95,7 @@ def _threshold(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
 
 
 def _search(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
-    """Return t [..., q, 1], or tau where a > 1, by Newton's method for (sum of p)^a = 1.
+    """Return t or tau [..., q, 1] by Newton's method for (sum of p)^a = 1.
 
     That power of the sum is the norm of [1 + a (z - t)]_+ with exponent 1 / a, which is linear in t
     if all keys weigh the same, and convex for alpha <= 2: from the left the steps then never pass
@@ -117,19 +114,17 @@ def _search(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
         if power == 1:
             new = t + (total - 1) / slope
         elif power == 2:
-            new = t + 2 * (total - total.sqrt()) / slope
+            new = t + (total - total.sqrt()) / slope
         else:
             new = t - total * torch.expm1(-a * total.log()) / (unit * slope)
         # A step back to `low`, where this one came from, would loop; a step of 0 has arrived.
         inside = ((new > low) | (new == t)) & (new <= high)
         return low, high, torch.where(is_open, torch.where(inside, new, (low + high) / 2), t)
 
-    high = -torch.expm1(-a * keys.log()) / a  # all keys alike
-    low, unit = torch.zeros_like(high), a
-    if power == _ANY:
-        is_steep = a > 1
-        low, unit = torch.where(is_steep, -1, low), torch.where(is_steep, 1, a)
-        high = torch.where(is_steep, -(-a * keys.log()).exp(), high)
+    by_tau, shrinking = _goes_by_tau(a), -a * keys.log()
+    unit = torch.where(by_tau, 1, a)
+    low = -by_tau.to(z.dtype)
+    high = torch.where(by_tau, -shrinking.exp(), -torch.expm1(shrinking) / a)  # all keys alike
     return iterate(step, (low, high, low), STEPS)[2]
 
 
@@ -149,22 +144,24 @@ def _threshold_stacked(
     return _threshold(z, a, keys, power), 0
 
 
+def _goes_by_tau(a: Tensor) -> Tensor:
+    return a >= 0.5
+
+
 def _powers(z: Tensor, a: Tensor, t: Tensor, power: int) -> tuple[Tensor, Tensor]:
-    """Return [1 + a (z - t)]_+ ^ (1 / a), and its slope by z; NaN stays NaN. `t` is tau where a > 1."""
-    if power > 0:
-        root = torch.relu(1 + (z - t) / power)
+    """Return [1 + a (z - t)]_+ ^ (1 / a), and its slope by z; NaN stays NaN.
+
+    `t` is tau where `_goes_by_tau` says so.
+    """
+    if power:
+        root = torch.relu(z / power - t)
         return (root, torch.where(root > 0, 1, root)) if power == 1 else (root.square(), root)
-    if power == _UP_TO_TWO:
-        base = a * (z - t)
-        is_zero = base <= -1
-        base = torch.where(is_zero, 0, base)
-        powers = torch.where(is_zero, 0, (torch.log1p(base) / a).exp())
-        return powers, powers / (1 + base)
-    is_steep = a > 1
-    base = torch.where(is_steep, 1, a) * (torch.where(is_steep, a * z, z) - t)
-    rest = torch.where(is_steep, 0.0, torch.ones_like(a))  # what the base lacks
-    is_zero = rest + base <= 0
-    base = torch.where(is_zero, 1, base)
-    logarithm = torch.where(is_steep, base.log(), torch.log1p(base))
+    by_tau = _goes_by_tau(a)
+    rest = torch.where(by_tau, 0, torch.ones_like(a))  # what the base lacks
+    base = torch.where(by_tau, 1, a) * (torch.where(by_tau, a, 1) * z - t)
+    total = rest + base
+    is_zero = total <= 0
+    total = torch.where(is_zero, 1, total)
+    logarithm = total.log() + (base - (total - rest)) / total  # to first order with what the sum rounds away
     powers = torch.where(is_zero, 0, (logarithm / a).exp())
-    return powers, powers / (rest + base)
+    return powers, powers / total

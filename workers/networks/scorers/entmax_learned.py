@@ -29,4 +29,4 @@ class LearnedEntmax(LogitScorer):
         return {"alpha": Parameter(shape=(heads,), start=start, decay=False)}
 
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        return entmax(logits, visible, 1 + logistic(per_head(learned["alpha"])), up_to_two=True)
+        return entmax(logits, visible, 1 + logistic(per_head(learned["alpha"])))
