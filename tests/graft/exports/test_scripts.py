@@ -360,6 +360,7 @@ def trained_by(folder: Path, head: str, fields: str = "") -> RestoredTrial:
         return train(trial(0, configuration(model=model)))
 
 
+@pytest.mark.long
 def test_a_plug_in_from_outside_goes_with_what_it_imports(tmp_path: Path, bare: Bare) -> None:
     (tmp_path / "steepness.py").write_text(
         "import torch\n\nPOWER = 3\n\ndef steepen(z):\n    return torch.exp(z) ** POWER\n"

@@ -426,6 +426,7 @@ def finished(pack: Pack) -> dict[int, Report]:
     return {report.number: report for report in pack.train(100)}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["add_mod", "copying"])
 def test_a_trial_reports_the_same_numbers_alone_and_packed(name: str) -> None:
     trials = [trial(number, small(name)) for number in range(5)]

@@ -83,6 +83,7 @@ def test_a_warp_multiplies_matrices_by_the_layout_of_the_instruction(order: int)
 # -- a step -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("sizes", SIZES)
 def test_without_rounding_it_trains_as_the_native_step_does(sizes: str) -> None:

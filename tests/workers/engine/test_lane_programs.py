@@ -224,7 +224,7 @@ def test_a_place_that_is_reshaped_is_the_same_element(shape: list[int], data: st
 
 # -- steps -------------------------------------------------------------------------------------------------------------
 
-FAST = ["gated_recurrence", "transformer_encoder"]
+FAST = ["gated_recurrence"]
 
 
 def module_config(name: str, dtype: str = "float32") -> dict[str, Any]:

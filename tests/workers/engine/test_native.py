@@ -149,7 +149,8 @@ assert isinstance(step_of(Recipe.of(config(steps=2, every=2)), "one", torch.devi
 """
 
 
-@pytest.mark.parametrize("compiler", [pytest.param("no-such-compiler", marks=pytest.mark.long), "false"])
+@pytest.mark.long
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
 def test_without_a_working_compiler_the_traced_step_runs_which_is_said_in_a_line(compiler: str, tmp_path: Path) -> None:
     environment = {"CXX": compiler, "XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", NO_COMPILER]

@@ -93,6 +93,7 @@ def test_metrics_are_the_traced_ones(name: str) -> None:
             assert metric.value == pytest.approx(other.value, rel=1e-12, abs=1e-15)
 
 
+@pytest.mark.long
 def test_what_generated_steps_learned_is_learned_by_them_again() -> None:
     recipe = Recipe.of(configuration(**LEARNED["a regressor's"]))
     assert choose_step(recipe, torch.device("cpu")) == ("native", "")

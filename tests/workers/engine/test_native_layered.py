@@ -191,6 +191,7 @@ def test_a_loss_is_the_sum_over_positions_that_its_task_says(name: str, task: di
         torch.testing.assert_close((losses * weights)[lane].sum(), built_task.loss(outputs[lane], batch))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("model", "reason"),
     [

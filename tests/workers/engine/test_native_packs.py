@@ -142,6 +142,7 @@ def test_refilled_resized_stopped_and_resumed(family: str, tmp_path: Path) -> No
     assert seen == {key: report for candidate in trials for key, report in alone(candidate).items()}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_free_lanes_at_the_end_are_left_out_of_the_gradient(family: str) -> None:
     """Whatever stands in them, the first lane's step is the same to the bit."""
@@ -158,7 +159,7 @@ def test_free_lanes_at_the_end_are_left_out_of_the_gradient(family: str) -> None
     assert whole.loss_sum[:2].all()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_copies_of_a_population(family: str) -> None:
     """A copy takes over its parent's state among neighbours, or, alone, trains along its line."""

@@ -70,8 +70,9 @@ def assert_padding_is_exact(shape: tuple[int, ...], **given: Any) -> None:
         torch.testing.assert_close(actual[name], tensor, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("dropout", DROPOUTS[::-1])
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
-@pytest.mark.parametrize("dropout", DROPOUTS)
 def test_a_padded_trial_trains_and_is_judged_like_one_that_is_not(kind: str, dropout: tuple[float, float]) -> None:
     assert_padding_is_exact(SHAPES[2], **knobs_of(1, dropout))
 

@@ -489,8 +489,9 @@ def test_heads_side_by_side_have_their_own_knobs(first: float, second: float) ->
 MIXED = {"name": "mixed", "first": {"name": "entmax_learned"}, "second": {"name": "sa_softmax"}}
 
 
-@pytest.mark.parametrize("scorer", [MIXED, {"name": "cosformer"}, {"name": "spline_kernel"}], ids=str)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [2, 7, 33])
+@pytest.mark.parametrize("scorer", [MIXED, {"name": "cosformer"}, {"name": "spline_kernel"}], ids=str)
 def test_a_trial_has_the_same_bits_in_packs_of_any_width(width: int, scorer: dict[str, Any]) -> None:
     setup = config(steps=4, every=2, dtype="float32")
     setup["task"] = {"name": "add_mod", "modulus": 7}

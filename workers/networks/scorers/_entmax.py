@@ -1,10 +1,10 @@
 """The alpha-entmax transformation for any alpha in [1, 4], one per row, with exact gradients.
 
-p_j = [1 + a (z_j - t)]_+ ^ (1 / a) with a = alpha - 1 and the t for which the row sums to 1
-(Peters, Niculae and Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6, tau = a t - 1).
-Written with t it meets softmax as a falls to 0, where t becomes the log of softmax's sum. From
-a = 1 / 2 on it is written with tau, [a z - tau]_+: n keys that weigh the same have n^-a there, which
-would be rounded away beside 1. For alpha = 2 and 1.5, given as plain numbers, the power is the
+p_j = [a z_j - tau]_+ ^ (1 / a) with a = alpha - 1 and the tau for which the row sums to 1 (Peters,
+Niculae and Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6). Below a = 1 / 2 it is
+written with t = 1 + tau, [1 + a z_j - t]_+, and meets softmax as a falls to 0, where t / a becomes
+the log of softmax's sum; but n keys that weigh the same leave n^-a of the base, which from a = 1 / 2
+on would be rounded away beside 1. For alpha = 2 and 1.5, given as plain numbers, the power is the
 number and its square.
 """
 
@@ -52,7 +52,7 @@ class _Entmax(torch.autograd.Function):
 
     @staticmethod
     def forward(z: Tensor, a: Tensor, t: Tensor, power: int) -> Tensor:
-        return _powers(z, a, t, power)[0]
+        return _powers(a * z, _rest(a), a, t, power)[0]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: Tensor) -> None:
@@ -102,29 +102,27 @@ def _search(z: Tensor, a: Tensor, keys: Tensor, power: int) -> Tensor:
     the root. Otherwise a bracket is halved. A row stays as it is once its sum is 1, so that it does
     not depend on other rows.
     """
-    close = 16 * torch.finfo(z.dtype).eps
+    close, scaled, rest = 16 * torch.finfo(z.dtype).eps, a * z, _rest(a)
 
     def step(low: Tensor, high: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        powers, slopes = _powers(z, a, t, power)
+        powers, slopes = _powers(scaled, rest, a, t, power)
         total, slope = powers.sum(-1, keepdim=True), slopes.sum(-1, keepdim=True)
         excess = total - 1
-        is_open = excess.abs() > close
-        low = torch.where(is_open & (excess >= 0), t, low)
-        high = torch.where(is_open & (excess < 0), t, high)
+        is_left, is_right = excess > close, excess < -close
+        low, high = torch.where(is_left, t, low), torch.where(is_right, t, high)
         if power == 1:
-            new = t + (total - 1) / slope
+            new = t + excess / slope
         elif power == 2:
             new = t + (total - total.sqrt()) / slope
         else:
-            new = t - total * torch.expm1(-a * total.log()) / (unit * slope)
+            new = t - total * torch.expm1(-a * total.log()) / slope
         # A step back to `low`, where this one came from, would loop; a step of 0 has arrived.
         inside = ((new > low) | (new == t)) & (new <= high)
-        return low, high, torch.where(is_open, torch.where(inside, new, (low + high) / 2), t)
+        return low, high, torch.where(is_left | is_right, torch.where(inside, new, (low + high) / 2), t)
 
-    by_tau, shrinking = _goes_by_tau(a), -a * keys.log()
-    unit = torch.where(by_tau, 1, a)
-    low = -by_tau.to(z.dtype)
-    high = torch.where(by_tau, -shrinking.exp(), -torch.expm1(shrinking) / a)  # all keys alike
+    shrinking = -a * keys.log()
+    high = torch.where(rest == 0, -shrinking.exp(), -torch.expm1(shrinking))  # all keys alike
+    low = (rest - 1).expand_as(high)
     return iterate(step, (low, high, low), STEPS)[2]
 
 
@@ -144,21 +142,17 @@ def _threshold_stacked(
     return _threshold(z, a, keys, power), 0
 
 
-def _goes_by_tau(a: Tensor) -> Tensor:
-    return a >= 0.5
+def _rest(a: Tensor) -> Tensor:
+    """Return what a base has besides a z - t: 1, or 0 from a = 1 / 2 on, where t is tau."""
+    return (a < 0.5).to(a.dtype)
 
 
-def _powers(z: Tensor, a: Tensor, t: Tensor, power: int) -> tuple[Tensor, Tensor]:
-    """Return [1 + a (z - t)]_+ ^ (1 / a), and its slope by z; NaN stays NaN.
-
-    `t` is tau where `_goes_by_tau` says so.
-    """
+def _powers(scaled: Tensor, rest: Tensor, a: Tensor, t: Tensor, power: int) -> tuple[Tensor, Tensor]:
+    """Return [rest + a z - t]_+ ^ (1 / a), and its slope by z; NaN stays NaN. `scaled` is a z."""
     if power:
-        root = torch.relu(z / power - t)
+        root = torch.relu(scaled - t)
         return (root, torch.where(root > 0, 1, root)) if power == 1 else (root.square(), root)
-    by_tau = _goes_by_tau(a)
-    rest = torch.where(by_tau, 0, torch.ones_like(a))  # what the base lacks
-    base = torch.where(by_tau, 1, a) * (torch.where(by_tau, a, 1) * z - t)
+    base = scaled - t
     total = rest + base
     is_zero = total <= 0
     total = torch.where(is_zero, 1, total)
