@@ -71,8 +71,8 @@ def assert_padding_is_exact(shape: tuple[int, ...], **given: Any) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("dropout", DROPOUTS[::-1])
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
+@pytest.mark.parametrize("dropout", DROPOUTS[::-1])
 def test_a_padded_trial_trains_and_is_judged_like_one_that_is_not(kind: str, dropout: tuple[float, float]) -> None:
     assert_padding_is_exact(SHAPES[2], **knobs_of(1, dropout))
 
