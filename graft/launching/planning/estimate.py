@@ -175,7 +175,7 @@ class _Timing:
         if left <= 0:
             return plans
         self.show("timing packs of other widths")
-        finder = FoundWidths(device=self.device)
+        finder = FoundWidths(device=self.device, sharing=self.workers)
         # What a launch would spend on widths, but no more than is left here.
         finder.add_training_time(min(self.model_steps / max(plan.rate for plan in plans), left / PAID))
         finder.explore(self.trials[0])

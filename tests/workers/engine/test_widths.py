@@ -702,10 +702,14 @@ def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.
     from graft.launching.planning.reading import read_space
 
     monkeypatch.setattr("workers.engine.speed.timing.model_steps_per_second", lambda *_, width, **__: 10.0 * width)
-    monkeypatch.setattr(
-        widths, "FoundWidths", lambda device: Device(knee=8, cost=0.05).finder(tmp_path / "widths.json")
-    )
-    placement = Placement(executor="inline", workers=1, ray_address=None, device="cpu", width=None)
+    shares = set[int | None]()
+
+    def finder(*, device: str, sharing: int | None) -> FoundWidths:
+        shares.add(sharing)
+        return Device(knee=8, cost=0.05).finder(tmp_path / "widths.json")
+
+    monkeypatch.setattr(widths, "FoundWidths", finder)
+    placement = Placement(executor="inline", workers=3, ray_address=None, device="cpu", width=None)
 
     def told(width: int | None, steps: str) -> str:
         here = read_space(SPACE, {"training.steps": steps})
@@ -716,6 +720,7 @@ def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.
     assert told(5, "90") == "5 lanes a pack, as asked for with --pack"
     assert told(None, "90").startswith("32 lanes a pack, the default")
     assert told(None, "9_000_000").startswith("128 lanes a pack, the fewest within 5 % of the fastest tried;")
+    assert shares == {3}, "as in the launch, the workers share the memory"
 
 
 @pytest.mark.parametrize(("length", "vocabulary"), [(100, 120), (40, 50), (4, 9)])

@@ -17,7 +17,9 @@ class EstimatedSoftmax(LogitScorer):
 
     It is `factor`, which the paper leaves open, times the second moment of logits between two
     positions over the mean logit of a position with itself, over all positions of the sequence;
-    each row is taken from its mean, and 1 stands for a ratio that is not positive.
+    each row is taken from its mean, and 1 stands for a ratio that is not positive. What fills up a
+    shorter sequence is left out if attention is masked there; behind the end of a causal model's
+    sequence it is not, and counts as positions.
     """
 
     factor: float = 1.0
