@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.launching.placement import Placement
+from spaces.errors import StudyError
 from spaces.plugins.active import current
 from spaces.plugins.files import with_contents
 from spaces.progress import Progress
@@ -50,6 +51,8 @@ def train(
         from graft.launching.surrogate import TrialTable
         from graft.launching.surrogate import run as answer
 
+        if controller.makes_copies:
+            raise StudyError("--surrogate: no table knows how a copy goes on; leave population out of search.stopping")
         answer(controller, TrialTable(Path(placement.surrogate)), lanes=placement.width, watch=watch)
         return
     if placement.executor == "processes":

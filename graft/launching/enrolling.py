@@ -12,6 +12,7 @@ from graft.launching.editing.space_changes import plan_change
 from graft.plugins.families import families, version
 from graft.plugins.stored import plugins_of_study
 from graft.stored.differences import Difference, compare_spaces, describe_differences
+from search.stopping import begin_policies
 from spaces import parse_stored
 from spaces.errors import StudyError
 from spaces.plugins import active
@@ -49,8 +50,10 @@ def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolm
 
     An existing study gets the space if its trials stay the same (`editing.space_changes`). With
     `replace`, a new study takes its place if it has no result yet. Raises StudyError, one line, if
-    neither is allowed, or if a running controller holds the study.
+    neither is allowed, if the space's stopping policies cannot work, or if a running controller
+    holds the study.
     """
+    begin_policies(space)  # which is refused before anything is written
     new = new_study(name, space)
     with open_store(url) as store, open_reader(url) as reader:
         rows = {row["name"]: row for row in reader.studies().iter_rows(named=True)}

@@ -182,6 +182,8 @@ class WarmStrategy(Strategy):
 
 def _candidates(space: Space, settings: Warm) -> list[Trial]:
     points = settings.points()[: space.search.trials]
+    if not points:  # some samplers resolve the first trial as they begin
+        return []
     free = {draw.name for draw in space.own_draws}
 
     def coordinate(number: int, name: str, u: float) -> float:

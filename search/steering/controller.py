@@ -21,7 +21,7 @@ from search.steering.requeueing import ALONE, QUARANTINED_AFTER, Requeueing
 from search.steering.strategies import begin
 from search.steering.study_store import StudyStore
 from search.steering.trial_queue import TrialQueue
-from search.stopping import Copy, Monitor, check_together
+from search.stopping import Copy, Monitor, begin_policies
 from spaces.errors import GraftError
 from spaces.progress import Progress, TimeLeft
 from spaces.records import TERMINAL, Directives, Offer, Outcome, Report, Trial
@@ -99,8 +99,7 @@ class Controller:
         crashed_alone = interrupted[0].number if crashed and len(interrupted) == 1 else None
         (study.release if crashed_alone is None else study.rescue)(interrupted)
         queued = [(space.restore(lineage), trial) for lineage, trial in study.queries.queued()]
-        monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
-        check_together(monitors, space.search.history)
+        monitors = begin_policies(space)
         # The draws of a million trials take seconds and gigabytes: they are read only if needed.
         compare = any(monitor.compares for monitor in monitors)
         needed = space.needs_outcomes or space.search.sampler.learns or compare

@@ -9,7 +9,6 @@ from typing import final
 
 from search.objectives import mean_objective, rank_by_mean
 from search.samplers import Strategy
-from spaces.errors import StudyError
 from spaces.experiment import Confirmed, ExperimentSpace, Tried
 from spaces.records import Draws, Outcome, State, Trial
 
@@ -23,12 +22,7 @@ class ExperimentStrategy(Strategy):
     """
 
     def __init__(self, space: ExperimentSpace, outcomes: Sequence[Outcome]) -> None:
-        """`outcomes` as in `Sampler.begin`; raises StudyError if a stopping policy makes copies."""
-        policies = [policy.begin(space.search.objective) for policy in space.search.stopping]
-        if any(policy.makes_copies for policy in policies):
-            raise StudyError(
-                "search.stopping: a copy in a population has no seed of its own, so that no arm can own it"
-            )
+        """`outcomes` as in `Sampler.begin`."""
         self._space = space
         self._draws: dict[tuple[int, int], Draws] = {}
         """Arm and configuration -> its coordinates."""

@@ -178,7 +178,7 @@ class Ledger:
         trials = {number: self.running[number] for number in self.running.of(worker)}
         pack = {number: (running.trial, running.step) for number, running in trials.items()}
         reported = {report.number for report in reports} & pack.keys()
-        # At most one policy makes copies (`check_together`), so that numbers never collide.
+        # At most one policy makes copies (`begin_policies`), so that numbers never collide.
         return [copy for monitor in self._monitors for copy in monitor.copies(self._space, pack, reported, first)]
 
     def start(self, trials: Sequence[Trial], worker: str, results: Sequence[TrialResult] = ()) -> tuple[Trial, ...]:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spaces.errors import StudyError
+from spaces.experiment import ExperimentSpace
 from spaces.records import Report, State, Trial
-from spaces.settings import History, Objective
+from spaces.settings import Objective
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -82,12 +83,16 @@ class Stopping(ABC):
         """Start on a study with this objective."""
 
 
-def check_together(monitors: Sequence[Monitor], history: History) -> None:
-    """Raise StudyError for policies that cannot work together, or not with so little history."""
+def begin_policies(space: Space) -> list[Monitor]:
+    """Begin a space's policies; raises StudyError for such that cannot work together, or not there."""
+    monitors: list[Monitor] = [policy.begin(space.search.objective) for policy in space.search.stopping]
     lasting = [monitor for monitor in monitors if monitor.compares or monitor.makes_copies]
     if len(lasting) > 1 and any(monitor.makes_copies for monitor in lasting):
         raise StudyError(
             "search.stopping: population stands alone or with patience; its copies start where others compare"
         )
-    if history == "last" and any(monitor.compares for monitor in monitors):
+    if space.search.history == "last" and any(monitor.compares for monitor in monitors):
         raise StudyError("search.history: 'last' forgets what stopping policies compare with; use thin or full")
+    if isinstance(space, ExperimentSpace) and any(monitor.makes_copies for monitor in monitors):
+        raise StudyError("search.stopping: a copy in a population has no seed of its own, so that no arm can own it")
+    return monitors

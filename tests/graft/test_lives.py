@@ -48,6 +48,13 @@ def tables(url: str) -> dict[str, list[Any]]:
     return rows | {"studies": raw(url, f"SELECT {studies} FROM studies")}
 
 
+def test_policies_that_cannot_work_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    space = tiny(search__stopping="{asha: {min_steps: 2}}", search__history="last")
+    with pytest.raises(StudyError, match=r"^search\.history: 'last' forgets what stopping policies compare with"):
+        enrol(f"sqlite:///{tmp_path}/new.db", "tiny", space)
+    assert not list(tmp_path.iterdir())
+
+
 # -- more trials -----------------------------------------------------------------------------------------------------
 
 

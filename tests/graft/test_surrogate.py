@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 import graft
+from graft.launching.enrolling import enrol
+from graft.launching.planning.learning import sources_of_database
 from graft.launching.surrogate import TrialTable
 from spaces.errors import StudyError
 from tests.support.inside import called
+from tests.support.lives import draws, tiny, train
 
 SPACE = """
 study: kept
@@ -89,6 +93,7 @@ def test_a_table_is_assessed_on_held_out_trials(tmp_path: Path) -> None:
     [
         (("vocabulary: 9", "vocabulary: 10"), "the table has no trials of this task"),
         (("validate_every: 10", "validate_every: 8"), "are validated at 10, 20, 30, 40"),
+        (("seed: 3", "seed: 3, stopping: {population: {every: 10}}"), "no table knows how a copy goes on"),
     ],
 )
 def test_what_a_table_cannot_answer_is_said(
@@ -100,6 +105,7 @@ def test_what_a_table_cannot_answer_is_said(
 ) -> None:
     write_table(tmp_path)
     monkeypatch.chdir(tmp_path)
+    assert change[0] in SPACE
     Path("new.yaml").write_text(SPACE.replace(*change).replace("value_width: 8", "value_width: 9"))
     status, _, error = called(monkeypatch, capfd, "launch", "new.yaml", "--surrogate", str(tmp_path))
     assert status == 2
@@ -109,6 +115,16 @@ def test_what_a_table_cannot_answer_is_said(
 def test_a_folder_without_a_table_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="is no table of trials"):
         _ = TrialTable(tmp_path).tasks
+
+
+def test_what_is_not_feasible_has_no_cost_for_a_prior(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/bounded.db"
+    enrol(url, "tiny", tiny(search__trials="12", search__feasible="tvd/raw >= -1"))
+    train(url)
+    [source] = sources_of_database(url)
+    expected = [sum(values.values()) <= 1 for _, values in draws(url)]
+    assert len({*expected}) == 2
+    assert np.isfinite(source.costs).tolist() == expected
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ from search.analysis.arms.comparison import compare_arms
 from search.analysis.arms.experiment import best_of_k, choose_trials, confirmations, read_arms, score_arms
 from search.samplers import Strategy
 from search.steering.experiment_strategy import ExperimentStrategy
+from search.stopping import begin_policies
 from spaces import SpaceError, parse
 from spaces.errors import StudyError
 from spaces.experiment import Confirmed, ExperimentSpace, Tried
@@ -145,9 +146,7 @@ def test_stopping_policies_go_with_a_confirmation_alone() -> None:
     with pytest.raises(SpaceError, match="arms are compared at their ends"):
         experiment(stopped.replace("confirm: {top: 1, seeds: 3}", ""))
     with pytest.raises(StudyError, match="a copy in a population has no seed of its own"):
-        ExperimentStrategy(
-            experiment(SPACE.replace("trials: 2,", "trials: 2, stopping: {population: {every: 4}},")), []
-        )
+        begin_policies(experiment(SPACE.replace("trials: 2,", "trials: 2, stopping: {population: {every: 4}},")))
 
 
 # -------------------------------------------------------------------------------------------------------- the strategy

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.stopping import Monitor, Stopping
+from search.stopping import Monitor, Stopping, begin_policies
 from search.stopping.asha import HalvingMonitor
 from search.stopping.median import MedianMonitor
 from spaces import plugins
-from spaces.errors import GraftError
+from spaces.errors import GraftError, StudyError
 from spaces.records import Metric, Report, State
 from spaces.settings import Objective
 from storage.control.history import is_landmark
@@ -326,3 +326,9 @@ def test_a_metric_that_is_no_name_is_an_error_at_its_line(metric: str) -> None:
 def test_several_policies_may_stand_in_a_space() -> None:
     here = space(PLAIN, stopping="[{patience: {metric: tvd, steps: 5}}, asha, {median: {trials: 3}}]")
     assert [plugins.name_of(policy) for policy in here.search.stopping] == ["patience", "asha", "median"]
+
+
+def test_policies_that_copy_and_policies_that_compare_do_not_go_together() -> None:
+    assert len(begin_policies(space(PLAIN, stopping="[{population: {every: 10}}, {patience: {steps: 20}}]"))) == 2
+    with pytest.raises(StudyError, match="population stands alone or with patience"):
+        begin_policies(space(PLAIN, stopping="[{population: {every: 10}}, {asha: {min_steps: 10}}]"))

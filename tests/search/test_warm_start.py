@@ -160,6 +160,10 @@ def test_without_a_box_the_search_is_the_sampler_s_own(name: str) -> None:
     assert warm.search.sampler.begin(warm, []).look_ahead == cold.search.sampler.begin(cold, []).look_ahead
 
 
+def test_a_sampler_that_resolves_a_trial_as_it_begins_needs_no_candidate() -> None:
+    assert len(asked(space(PLAIN, sampler=sampler("learned", learning_rate=(0.4, 0.5))), range(4))) == 4
+
+
 @pytest.mark.parametrize("name", ["random", "qmc"])
 def test_trials_of_the_floor_are_those_of_a_search_without_prior(name: str) -> None:
     warm = asked(space(PLAIN, sampler=sampler(name, learning_rate=(0.4, 0.5))), range(2000))

@@ -61,12 +61,13 @@ def sources_of_database(url: str) -> Iterator[Source]:
 
 
 def _read_source(study: StudyReader, name: str, where: str, sign: float) -> Iterator[Source]:
-    """Yield the trials of one search; nothing if they are too few."""
-    trials = study.trials(where, columns=("number", "config", "objective"))
+    """Yield the trials of one search; nothing if they are too few. One that is not feasible has no cost."""
+    trials = study.trials(where, columns=("number", "config", "objective", "feasible"))
     if trials.height >= _FEWEST:
         whole = (flatten(json.loads(text)) for text in trials["config"])
         configs = [{path: config[path] for path in config if path.startswith(_SECTIONS)} for config in whole]
-        yield Source(task=name, configs=configs, costs=_costs(trials["objective"], sign))
+        objectives = trials.select(pl.when(pl.col("feasible").fill_null(value=True)).then("objective"))
+        yield Source(task=name, configs=configs, costs=_costs(objectives["objective"], sign))
 
 
 def _costs(objectives: pl.Series, sign: float) -> NDArray[np.float64]:
