@@ -14,7 +14,7 @@ from spaces.errors import PluginError, SpaceError
 from spaces.messages import no_such
 from spaces.plugins import Examples
 from spaces.plugins.fields import knob, part, text
-from spaces.records import Draws, Outcome, Trial
+from spaces.records import TERMINAL, Draws, Outcome, Trial
 from spaces.seeds import stream_word
 from spaces.space import Space
 
@@ -143,16 +143,20 @@ class WarmStrategy(Strategy):
         self._floor = settings.floor if self._box.narrows else 1.0
         started = {outcome.number for outcome in outcomes}
         open_ones = [Outcome.of_open(candidate) for candidate in self._candidates if candidate.number not in started]
-        known = [*outcomes, *open_ones]
-        self._whole = settings.sampler.begin(space, known)
-        warped = warp(space, self._box.to_space, self._box.narrowed)
-        self._narrow = settings.sampler.begin(warped, self._box.to_box(known))
         # Both must agree on what a group shares. Points are a function of the number, so they do; a
         # sampler that learns would draw it twice, so for it whole groups are of the floor.
         learns = bool(space.group_draws) and settings.sampler.learns
         self._unit = space.search.group if learns else 1
         self._first = -(-len(self._candidates) // self._unit)
+        known = [*outcomes, *open_ones]
+        self._whole = settings.sampler.begin(space, self._but_open(known, "box"))
+        warped = warp(space, self._box.to_space, self._box.narrowed)
+        self._narrow = settings.sampler.begin(warped, self._box.to_box(self._but_open(known, UNRESTRICTED)))
         self.look_ahead = self._whole.look_ahead
+
+    def _but_open(self, outcomes: Sequence[Outcome], origin: str) -> list[Outcome]:
+        """Leave out open trials of this origin, of which a sampler knows nothing while both go on."""
+        return [outcome for outcome in outcomes if outcome.state in TERMINAL or self.origin(outcome.number) != origin]
 
     def ask(self, numbers: range) -> list[Trial]:
         trials: list[Trial] = []

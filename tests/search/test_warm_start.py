@@ -41,7 +41,10 @@ EVERY = ("random", "qmc", "tpe", "cmaes", "nsga2", "gp")
 
 
 def sampler(
-    name: str, points: Sequence[Mapping[str, float]] = (), floor: float = 0.25, **box: tuple[float, float]
+    name: str | Mapping[str, Any],
+    points: Sequence[Mapping[str, float]] = (),
+    floor: float = 0.25,
+    **box: tuple[float, float],
 ) -> str:
     """Return a warm sampler as a space writes it; `box` by the last part of the draw's name."""
     paths = {path.rpartition(".")[2]: path for path in (RATE, BETA1, BETA2, SCORER, AVERAGING)}
@@ -186,6 +189,18 @@ def test_in_the_box_trials_are_spread_as_the_sampler_spreads_them(name: str) -> 
 def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(name: str) -> None:
     here = space(CONDITIONAL, sampler=sampler(name, [{RATE: 0.5}] * 5, learning_rate=(0.4, 0.5)), group=4)
     assert run(here, range(4, 20)) == run(here, range(20))[4:]
+
+
+@pytest.mark.parametrize("name", ["qmc", "tpe"])
+def test_a_search_that_was_interrupted_with_open_trials_goes_on_as_if_it_had_not_been(name: str) -> None:
+    settings = {"name": name, **({"startup": 4} if name == "tpe" else {})}
+    here = space(PLAIN, sampler=sampler(settings, [{RATE: 0.4}], learning_rate=(0.1, 0.9)))
+    strategy = here.search.sampler.begin(here, [])
+    trials = strategy.ask(range(20))
+    results = [ended(trial, sum(trial.draws.values())) for trial in trials[:14]]
+    strategy.tell(results)
+    resumed = here.search.sampler.begin(here, [*results, *map(Outcome.of_open, trials[14:])])
+    assert resumed.ask(range(20, 30)) == strategy.ask(range(20, 30))
 
 
 @pytest.mark.sampled(2)
