@@ -156,7 +156,7 @@ def test_what_compares_by_one_number_takes_neither():
 
 
 def test_a_rating_is_of_the_validation_that_gives_the_objective():
-    here = read(CONDITIONAL, objective="[{minimize: tvd/raw}, {minimize: loss/raw}], feasible: [tvd/raw <= 1]").search
+    here = read(CONDITIONAL, objective="[{minimize: tvd/raw}, {minimize: loss/raw}]", feasible="[tvd/raw <= 1]").search
     trial, rating = trial_of({}), NO_RATING
     for step, tvd, loss, expected in (
         (1, 3.0, 7.0, Rating(objective=3.0, second_objective=7.0, constraints={"tvd/raw <= 1": 2.0})),
@@ -176,7 +176,7 @@ def test_a_rating_is_of_the_validation_that_gives_the_objective():
 
 
 def test_a_constraint_of_an_option_is_for_the_trials_that_take_it():
-    here = read(CONDITIONAL, objective="{minimize: tvd/raw}, feasible: [averaging.eta <= 0.5, tvd/raw <= 9]").search
+    here = read(CONDITIONAL, feasible="[averaging.eta <= 0.5, tvd/raw <= 9]").search
     plain, averaged = trial_of({"averaging": {"name": "none"}}), trial_of({"averaging": {"eta": 0.75}})
     assert rating_after(here, NO_RATING, plain, report_of(tvd=1.0)).constraints == {"tvd/raw <= 9": -8.0}
     assert not rating_after(here, NO_RATING, averaged, report_of(tvd=1.0)).feasible
