@@ -26,7 +26,7 @@ from spaces.program import complete_config, facts_of_config
 from spaces.records import LearnedSpline, Scalar, StoredTrial, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Search
-from spaces.space import DrawnSpace, Space
+from spaces.space import DrawnSpace, Space, divide_trials
 
 BASELINE = "baseline"
 """The source of stage-two trials without a found architecture: the target's own space."""
@@ -98,8 +98,17 @@ class TransferSpace(Space):
     @property
     def planned(self) -> int:
         """The number of trials of both stages."""
+        return self.tried * len(self.sources) + self._stage_two
+
+    @property
+    def _stage_two(self) -> int:
         rows = 1 + len(self.sources) * len(self.forms)
-        return self.tried * len(self.sources) + rows * len(self.targets) * self.pairs
+        return rows * len(self.targets) * self.pairs
+
+    def trials_setting(self, planned: int) -> int:
+        sources = len(self.sources)
+        factors = f"each of {sources:,} source task{'s' * (sources > 1)} has as many trials in stage one"
+        return divide_trials(planned, sources, self._stage_two, factors=factors, rest="trials of stage two")
 
     def stage_of(self, number: int) -> StageOne | StageTwo:
         """Return the part of the study that a trial number belongs to."""

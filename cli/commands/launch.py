@@ -163,7 +163,10 @@ def resume(
     study: Study,
     *,
     trials: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Plan this many trials in all, before it resumes.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Plan this many trials in all, of all arms and seeds, before it resumes."
+        ),
     ] = None,
     storage: Storage = None,
     run: RunOptions,

@@ -83,6 +83,13 @@ def test_every_search_and_every_source_form_target_and_pair_has_one_number() -> 
     assert len(stages) - len(searches) == sum(map(len, rows.values()))
 
 
+def test_trials_in_all_are_those_of_both_stages() -> None:
+    assert transfer().trials_setting(ALL) == TRIED
+    assert transfer().trials_setting(ALL + len(SOURCES)) == TRIED + 1
+    with pytest.raises(StudyError, match=rf"each of 2 source tasks .*; choose {ALL} or {ALL + 2}$"):
+        transfer().trials_setting(ALL + 1)
+
+
 def carried(space: TransferSpace, number: int) -> Trial:
     """Return a trial of stage two as if stage one had found the first trial of its source."""
     stage = space.stage_of(number)
