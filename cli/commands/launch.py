@@ -206,6 +206,8 @@ def retry(
 ) -> None:
     """Queue again the trials that failed or diverged, from step 0. Not while the study is being run.
 
+    Trials from which a confirmed configuration or an architecture of stage two was chosen stay.
+
     Example: search retry quick-set-complement 3 17
     """
     from graft.launching.enrolling import find_study

@@ -174,6 +174,29 @@ def test_an_extended_experiment_has_the_groups_of_one_launched_so(tmp_path: Path
     assert all(len(arms) == 1 for arms in by_group.values())
 
 
+def test_a_trial_is_not_retried_once_its_arm_is_being_confirmed(tmp_path: Path):
+    """Another result would choose another configuration, and a confirmation would be of two."""
+    url = f"sqlite:///{tmp_path}/graft.db"
+    enrol(url, "tiny", experiment("confirm: {top: 1, seeds: 2}\n"))
+    train(url)
+    assert [number for number, _ in draws(url)] == list(range(12))
+    # Trials 2 and 6 are of arm `fast`, 4 of arm `slow`; 11 is a confirmation of `fast`.
+    raw(url, "UPDATE trials SET state = 'failed', objective = NULL WHERE number IN (2, 4, 11)")
+    before = tables(url)
+    with open_store(url) as store:
+        study = raw(url, "SELECT id FROM studies")[0][0]
+        for numbers in ((), (2,), (11, 2)):
+            with pytest.raises(StudyError) as refusal:
+                store.retry(study, numbers)
+            assert str(refusal.value) == (
+                "trial 2 had a part in choosing what arm fast confirms, which has begun; choose of 11"
+            )
+        assert tables(url) == before
+        assert store.retry(study, (11,)) == [11]
+        raw(url, "DELETE FROM trials WHERE number IN (8, 9)")  # those of `slow`
+        assert store.retry(study, (4,)) == [4]
+
+
 # -- another space ---------------------------------------------------------------------------------------------------
 
 
