@@ -2,6 +2,7 @@
 
 GraftError                 one line for a person; the command line prints it and exits with status 2
 ├── SpaceError             a space file, or a value given by --set, breaks a rule of the language
+├── SamplerError           a sampler, perhaps a plug-in, raised an error instead of choosing a trial
 ├── PluginError            a plug-in is unknown, or one of its fields has a value outside its rule
 ├── StorageError           the database cannot be opened, is locked, too new, or out of space
 │   └── RowError           one of its rows was edited by hand
@@ -20,6 +21,10 @@ class GraftError(Exception):
 
 class SpaceError(GraftError):
     """A rule of the space language is broken; the text starts with the file and the line."""
+
+
+class SamplerError(GraftError):
+    """A sampler raised an error of its own; the space is not at fault."""
 
 
 class PluginError(GraftError):

@@ -15,7 +15,7 @@ from spaces.grammar.formulas import CoordinateOf
 from spaces.records import Scalar, Trial
 from spaces.seeds import evaluation_seed, trial_seed
 from spaces.settings import Direction
-from spaces.space import DrawnSpace, Space
+from spaces.space import DrawnSpace, Space, divide_trials
 
 ARM = "arm"
 """The param that names a trial's arm."""
@@ -132,7 +132,18 @@ class ExperimentSpace(Space):
     @property
     def planned(self) -> int:
         """Trials of the experiment."""
-        return self.tried + len(self.arms) * self.confirmed * self.fresh_seeds
+        return self.tried + self.confirmations
+
+    @property
+    def confirmations(self) -> int:
+        """Trials that confirm the best configurations of all arms."""
+        return len(self.arms) * self.confirmed * self.fresh_seeds
+
+    def trials_setting(self, planned: int) -> int:
+        arms, each = len(self.arms), len(self.arms) * self.seeds
+        made = f"{arms:,} arm{'s' * (arms > 1)} and {self.seeds:,} seed{'s' * (self.seeds > 1)}"
+        factors = f"{made} make {each:,} trials of each configuration"
+        return divide_trials(planned, each, self.confirmations, factors=factors, rest="confirmations")
 
     @property
     def needs_outcomes(self) -> bool:

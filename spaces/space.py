@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from spaces.errors import SpaceError
+from spaces.errors import SpaceError, StudyError
 from spaces.grammar.declarations import LeafDescription
 from spaces.grammar.formulas import CoordinateOf, Draw
 from spaces.program import Program
@@ -104,6 +104,10 @@ class Space(ABC):
         size = f"{groups:,} group{'s' * (groups > 1)} of up to {self.search.group:,}"
         return f"{self.search.trials:,} trials in {size}"
 
+    def trials_setting(self, planned: int) -> int:
+        """Return the file's `search.trials` that plans so many trials in all; StudyError if none."""
+        return planned
+
     @property
     def tells_best(self) -> bool:
         """True if a launch tells the best trial so far: one number compares, no claim waits."""
@@ -117,6 +121,20 @@ class Space(ABC):
     def search_of(self, number: int) -> Search:
         """Return the settings of the search that trial `number` belongs to."""
         return self.search
+
+
+def divide_trials(planned: int, each: int, others: int, *, factors: str, rest: str) -> int:
+    """Return how often `each` trials, beside `others`, make `planned`; StudyError if they do not.
+
+    `factors` says in the error what makes `each`, and `rest` what the others are.
+    """
+    count, left = divmod(planned - others, each)
+    if count >= 1 and not left:
+        return count
+    count = max(count, 1)
+    beside = f", beside {others:,} {rest}" if others else ""
+    choices = f"choose {others + count * each:,} or {others + (count + 1) * each:,}"
+    raise StudyError(f"{planned:,} trials in all do not divide: {factors}{beside}; {choices}")
 
 
 @final

@@ -26,8 +26,12 @@ from spaces.program import complete_config, facts_of_config
 from spaces.records import LearnedSpline, Scalar, StoredTrial, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Search
-from spaces.space import DrawnSpace, Space
+from spaces.space import DrawnSpace, Space, divide_trials
 
+TASK = "transfer.task"
+"""The param that names the source task of a trial of stage one."""
+FINDER = "architecture.trial"
+"""The param of a trial of stage two: the number of the trial that found its architecture."""
 BASELINE = "baseline"
 """The source of stage-two trials without a found architecture: the target's own space."""
 
@@ -98,8 +102,17 @@ class TransferSpace(Space):
     @property
     def planned(self) -> int:
         """The number of trials of both stages."""
+        return self.tried * len(self.sources) + self._stage_two
+
+    @property
+    def _stage_two(self) -> int:
         rows = 1 + len(self.sources) * len(self.forms)
-        return self.tried * len(self.sources) + rows * len(self.targets) * self.pairs
+        return rows * len(self.targets) * self.pairs
+
+    def trials_setting(self, planned: int) -> int:
+        sources = len(self.sources)
+        factors = f"each of {sources:,} source task{'s' * (sources > 1)} has as many trials in stage one"
+        return divide_trials(planned, sources, self._stage_two, factors=factors, rest="trials of stage two")
 
     def stage_of(self, number: int) -> StageOne | StageTwo:
         """Return the part of the study that a trial number belongs to."""
@@ -140,7 +153,7 @@ class TransferSpace(Space):
     def renumber(self, domain: int, trial: Trial) -> Trial:
         """Return a trial of a domain's search with its number, group and seed in the study."""
         number = self.sources.index(domain) * self.tried + trial.number
-        params = {"transfer.task": self.domains[domain].name, **trial.params}
+        params = {TASK: self.domains[domain].name, **trial.params}
         seed = trial_seed(self.search.seed, number)
         return replace(trial, number=number, group=domain, seed=seed, params=params)
 
@@ -169,7 +182,7 @@ class TransferSpace(Space):
         stored = lineage[-1]
         stage = self.stage_of(stored.number)
         trial = super().restore(lineage)
-        finder = stored.params.get("architecture.trial")
+        finder = stored.params.get(FINDER)
         if isinstance(stage, StageOne) or stage.source is None or not isinstance(finder, int):
             return trial
         # The draws alone do not give the architecture.
@@ -221,7 +234,7 @@ class TransferSpace(Space):
             if path not in before and not self._is_architecture(path)
         }
         params |= {path: value for path in self._drawn_paths if (value := _value_at(config, path)) is not None}
-        params |= {**after, "architecture.trial": finder}
+        params |= {**after, FINDER: finder}
         return replace(trial, params=params, config=config, structure=structure, architecture_trial=finder)
 
     @cached_property

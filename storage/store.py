@@ -22,11 +22,10 @@ from spaces.plugins.digests import Data
 from spaces.settings import History, Objective
 from storage import claim_events, migrations, sources, test_sets, tokens, trial_notes
 from storage.clock import Now
-from storage.control import editing, leases, rows
+from storage.control import editing, leases, retrying, rows
 from storage.control.controlled_study import ControlledStudy
 from storage.control.editing import EditedStudy
 from storage.control.session import Session
-from storage.control.stored_trials import find_candidates
 from storage.databases import find_database
 from storage.databases.database import Database
 from storage.databases.mailbox import Mailbox
@@ -237,21 +236,17 @@ class Store:
     def retry(self, study_id: int, numbers: Collection[int] = ()) -> list[int]:
         """Queue failed and diverged trials again, all or these `numbers`, and return their numbers.
 
-        Raises StudyError, without a change, for a number of another state or a running study.
+        Raises StudyError, without a change, for a number of another state, for a trial that decided
+        what is confirmed or trained in stage two, and for a running study.
         """
         queued: list[int] = []
 
         def write(connection: Connection) -> int:
             test_sets.check_sealed(connection, study_id)
-            candidates = find_candidates(connection, study_id)
-            if others := sorted(set(numbers) - candidates.keys()):
-                choices = "no trial did"
-                if candidates:
-                    choices = f"choose of {shorten(', '.join(map(str, candidates)))}"
-                raise StudyError(f"trial {others[0]} neither failed nor diverged; {choices}")
+            retried = retrying.find_retried(connection, study_id, numbers)
             # Replaced, not extended: the transaction may run twice.
-            queued[:] = [number for number in candidates if number in numbers or not numbers]
-            rows.retry(connection, study_id, [candidates[number] for number in queued])
+            queued[:] = retried
+            rows.retry(connection, study_id, list(retried.values()))
             # A study with queued trials is not finished. `running` means that a launch was killed.
             state = case((studies.c.state == "running", "running"), else_="stopped")
             values: dict[str, Any] = {"fence": studies.c.fence + 1, "updated_at": Now()}

@@ -163,7 +163,10 @@ def resume(
     study: Study,
     *,
     trials: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Plan this many trials in all, before it resumes.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Plan this many trials in all, of all arms and seeds, before it resumes."
+        ),
     ] = None,
     storage: Storage = None,
     run: RunOptions,
@@ -202,6 +205,8 @@ def retry(
     storage: Storage = None,
 ) -> None:
     """Queue again the trials that failed or diverged, from step 0. Not while the study is being run.
+
+    Trials from which a confirmed configuration or an architecture of stage two was chosen stay.
 
     Example: search retry quick-set-complement 3 17
     """

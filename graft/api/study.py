@@ -179,7 +179,8 @@ class Study(ReadableStudy):
     def resume(self, trials: int | None = None, run: Run | None = None) -> Study:
         """Train the trials that are left, of `trials` in all if that is given.
 
-        Raises KeyboardInterrupt if the study was stopped before its end.
+        In an experiment the trials of all arms and seeds count, and must divide among them. Raises
+        KeyboardInterrupt if the study was stopped before its end.
         """
         from graft.api.running import Run, train
         from graft.launching.enrolling import set_planned_trials
@@ -193,7 +194,7 @@ class Study(ReadableStudy):
         return self
 
     def extend(self, more: int, run: Run | None = None) -> Study:
-        """Plan so many more trials, and train them."""
+        """Plan so many more trials, and train them; of an experiment all arms and seeds count."""
         if more < 1:
             raise StudyError(f"extend: {more!r} must be at least 1")
         return self.resume(self.status().progress.planned + more, run)

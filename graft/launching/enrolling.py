@@ -109,10 +109,14 @@ def new_study(name: str, space: Space) -> NewStudy:
 
 
 def set_planned_trials(url: str, name: str, trials: int) -> Enrolment:
-    """Set the number of planned trials of a stored study; raises StudyError as `enrol` does."""
+    """Plan this many trials of a stored study in all; raises StudyError as `enrol` does.
+
+    In an experiment they are those of all arms and seeds, and must divide among them.
+    """
     row = find_study(url, name)
     with using(plugins_of_study(url, name)):
-        space = parse_stored(row, families(), {"search.trials": str(trials)})
+        setting = parse_stored(row, families()).trials_setting(trials)
+        space = parse_stored(row, families(), {"search.trials": str(setting)})
         return enrol(url, name, space)
 
 

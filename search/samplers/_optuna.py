@@ -70,8 +70,8 @@ class OptunaStrategy(Strategy):
 
     A trial that diverged or failed counts as the worst seen so far, so that the sampler avoids it;
     before any objective, such trials are left out. A pruned trial counts with its objective so far.
-    Constraints are shown by Optuna's rule, above 0 is broken; one that is not finite counts as the
-    worst excess seen.
+    Constraints are shown by Optuna's rule, above 0 is broken; one that is not finite, or not known
+    as the trial diverged or failed, counts as the worst excess seen.
 
     A trial depends on the outcomes in their order, the open trials, and its number alone: each ask
     has a study of its own, and a sampler with a seed of (search seed, number). So a resumed search
@@ -132,7 +132,12 @@ class OptunaStrategy(Strategy):
         objectives = (outcome.objective, outcome.second_objective)[: len(self._signs)]
         pairs = zip(self._signs, objectives, strict=True)
         costs = [None if value is None else sign * value for sign, value in pairs]
-        constraints = outcome.constraints or {}
+        # Optuna's Gaussian process takes as many constraints of every trial. One that diverged before
+        # its first validation has none, and a constraint on an option is not rated without the option.
+        known = outcome.constraints
+        constraints = {
+            bound.text: None if known is None else known.get(bound.text, 0.0) for bound in self._space.search.feasible
+        }
         worst = self._memory.worst, self._worst_excess
         excesses = (excess or 0.0 for excess in constraints.values())
         self._worst_excess = max(self._worst_excess, *excesses, 0.0)

@@ -18,7 +18,7 @@ from search.samplers import Strategy
 from search.steering.leases import Leases
 from search.steering.ledger import Ledger
 from search.steering.requeueing import ALONE, QUARANTINED_AFTER, Requeueing
-from search.steering.strategies import begin
+from search.steering.strategies import resume
 from search.steering.study_store import StudyStore
 from search.steering.trial_queue import TrialQueue
 from search.stopping import Copy, Monitor, begin_policies
@@ -104,12 +104,7 @@ class Controller:
         compare = any(monitor.compares for monitor in monitors)
         needed = space.needs_outcomes or space.search.sampler.learns or compare
         ended = study.queries.outcomes(None) if needed else []
-        opened = [Outcome.of_open(trial) for trial, _ in queued]
-        # No sampler drew copies of a population. Without copies, later numbers are trials by hand.
-        outcomes = [*ended, *opened]
-        if any(monitor.makes_copies for monitor in monitors):
-            outcomes = [outcome for outcome in outcomes if outcome.number < space.search.trials]
-        strategy = begin(space, outcomes)
+        strategy = resume(space, ended, [Outcome.of_open(trial) for trial, _ in queued])
         states = {outcome.number: outcome.state for outcome in ended}
         for monitor in monitors:
             if monitor.compares:

@@ -36,8 +36,7 @@ class ExperimentStrategy(Strategy):
             if isinstance(part, Tried):
                 key = part.arm, part.configuration
                 self._draws[key] = outcome.draws
-                queued = replace(outcome, number=part.configuration, objective=None, state="queued")
-                open_ones[key] = queued
+                open_ones[key] = replace(self._renumber(part, outcome), objective=None, state="queued")
         complete = self._note(outcome for outcome in outcomes if outcome.state != "queued")
         known = open_ones | {(arm, outcome.number): outcome for arm, outcome in complete}
         self._searches = [
@@ -101,6 +100,11 @@ class ExperimentStrategy(Strategy):
             if len(objectives) == self._space.seeds:
                 mean = mean_objective(objectives)
                 state: State = "diverged" if mean is None else "finished"
-                combined = replace(outcome, number=part.configuration, objective=mean, state=state)
+                combined = replace(self._renumber(part, outcome), objective=mean, state=state)
                 complete.append((part.arm, combined))
         return complete
+
+    def _renumber(self, part: Tried, outcome: Outcome) -> Outcome:
+        """Return the outcome with its number and its group in the search of its arm."""
+        group = part.configuration // self._space.search.group
+        return replace(outcome, number=part.configuration, group=group)

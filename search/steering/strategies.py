@@ -20,5 +20,18 @@ def begin(space: Space, outcomes: Sequence[Outcome]) -> Strategy:
     return space.search.sampler.begin(space, outcomes)
 
 
+def resume(space: Space, ended: Sequence[Outcome], opened: Sequence[Outcome]) -> Strategy:
+    """Return the strategy of a study, given the trials that ended, in that order, and open ones.
+
+    No sampler drew the copies of a population, so it is not given them. Without a population the
+    numbers after the planned ones are trials by hand, which are learned from.
+    """
+    outcomes = [*ended, *opened]
+    policies = [policy.begin(space.search.objective) for policy in space.search.stopping]
+    if any(policy.makes_copies for policy in policies):
+        outcomes = [outcome for outcome in outcomes if outcome.number < space.search.trials]
+    return begin(space, outcomes)
+
+
 begin.register(TransferSpace, TransferStrategy)
 begin.register(ExperimentSpace, ExperimentStrategy)

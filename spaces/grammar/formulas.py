@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal
 
+from spaces.errors import SamplerError
+from spaces.messages import shorten
 from spaces.records import Scalar
 
 DrawKind = Literal["uniform", "log_uniform", "int", "log_int", "choice"]
@@ -64,7 +66,12 @@ class Scope:
 
     def ask(self, draw: Draw) -> float:
         """Return the coordinate of `draw`, which is recorded; called once per active draw."""
-        coordinate = self.coordinate_of(draw)
+        try:
+            coordinate = self.coordinate_of(draw)
+        except (ArithmeticError, ValueError) as error:
+            # Formulas raise these for a value that cannot be computed, which is the space's fault.
+            problem = f"no coordinate of {draw.name} was drawn: {type(error).__name__}: {shorten(str(error))}"
+            raise SamplerError(f"search.sampler: {problem}") from error
         assert 0.0 <= coordinate < 1.0, f"{draw.name}: a sampler gave {coordinate!r}, not in [0, 1)"
         self.draws[draw.name] = coordinate
         return coordinate

@@ -46,6 +46,8 @@ class SpaceChange:
     ratings: Mapping[int, tuple[float | None, float | None, Constraints | None]]
     """Number of a finished or pruned trial -> its new objective, second objective and constraints;
     others keep theirs."""
+    groups: Mapping[int, int]
+    """Number of a trial -> its new group number; others keep theirs."""
     restarts: bool
     """True if trials that have not ended start again from step 0."""
 
@@ -139,12 +141,19 @@ class EditedStudy:
         )
         sources.add(connection, self.id, change.bundles)
         claim_events.lock_claims(connection, self.id, change.space, change.version)
+        self._rewrite_trials(connection, change)
+
+    def _rewrite_trials(self, connection: Connection, change: SpaceChange) -> None:
+        """Give trials the ratings and groups of another space, and restart those that it restarts."""
         ratings = [
             {"trial": trial_id(self.id, number), **rows.rating_row(*rating)}
             for number, rating in change.ratings.items()
         ]
         if ratings:
             connection.execute(rows.RATING, ratings)
+        groups = [{"trial": trial_id(self.id, number), "group": group} for number, group in change.groups.items()]
+        if groups:
+            connection.execute(rows.GROUP, groups)
         if change.restarts:  # trials that have not ended are queued without their training so far
             open_ones = (trials.c.study_id == self.id, trials.c.state.not_in(TERMINAL))
             ids = select(trials.c.id).where(*open_ones)

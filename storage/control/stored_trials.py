@@ -94,11 +94,3 @@ def count_trials(connection: Connection, study_id: int) -> dict[State, int]:
     c = trials.c
     counted = select(c.state, func.count()).where(c.study_id == study_id).group_by(c.state)
     return {state: count for state, count in connection.execute(counted)}  # noqa: C416
-
-
-def find_candidates(connection: Connection, study_id: int) -> dict[int, int]:
-    """Map numbers to ids of the trials that `retry` takes: those that failed or diverged."""
-    c = trials.c
-    ended = (c.study_id == study_id, c.state.in_(("failed", "diverged")))
-    these = connection.execute(select(c.number, c.id).where(*ended).order_by(c.id))
-    return {number: trial for number, trial in these}  # noqa: C416

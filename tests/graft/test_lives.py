@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import graft
+from graft.api import running as running_api
 from graft.launching.editing.administration import delete_study, rename_study, tag_study, write_note
 from graft.launching.editing.enqueueing import enqueue
 from graft.launching.enrolling import enrol, open_controller, set_planned_trials
@@ -22,7 +24,7 @@ from spaces import parse
 from spaces.errors import GraftError, SpaceError, StudyError
 from spaces.inversion import TOLERANCE, find_trial
 from spaces.records import Offer, Report
-from spaces.space import DrawnSpace
+from spaces.space import DrawnSpace, Space
 from storage import open_reader, open_store
 from storage.schema import metadata
 from tests.support.databases import raw
@@ -114,6 +116,92 @@ def test_an_experiment_is_extended_where_its_numbers_stay(tmp_path: Path):
     train(url)
     assert draws(url)[: len(before)] == before
     assert len(draws(url)) == len(before) * 3 // 2
+
+
+ARMS = "arms:\n  slow: {}\n  fast: {optimizer.learning_rate: 0.5}\nseeds: 2\n"
+GROUPS = "SELECT number, group_number, params FROM trials ORDER BY number"
+
+
+def experiment(more: str = "", **overrides: str) -> Space:
+    text = Path(SPACE).read_text() + ARMS + more
+    return parse(text, "arms", families(), {"search.trials": "2", "search.group": "1"} | overrides)
+
+
+def test_an_experiment_is_asked_for_trials_in_all(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    enrol(url, "tiny", experiment())
+    for wrong in (9, 3):
+        with pytest.raises(StudyError) as refusal:
+            set_planned_trials(url, "tiny", wrong)
+        choices = "8 or 12" if wrong == 9 else "4 or 8"
+        assert str(refusal.value) == (
+            f"{wrong} trials in all do not divide: 2 arms and 2 seeds make 4 trials of each configuration; "
+            f"choose {choices}"
+        )
+    assert set_planned_trials(url, "tiny", 8).kind == "unchanged"
+    assert "search.trials: 2 -> 3" in str(set_planned_trials(url, "tiny", 12))
+    assert raw(url, "SELECT trials FROM studies") == [(12,)]
+    enrol(url, "confirmed", experiment("confirm: {top: 1, seeds: 3}\n"))
+    with pytest.raises(StudyError, match=r"15 trials in all .* beside 6 confirmations; choose 14 or 18"):
+        set_planned_trials(url, "confirmed", 15)
+    set_planned_trials(url, "confirmed", 18)
+    assert raw(url, "SELECT trials FROM studies WHERE name = 'confirmed'") == [(18,)]
+
+
+def test_a_study_of_arms_is_extended_by_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    enrol(f"sqlite:///{tmp_path}/graft.db", "tiny", experiment())
+    monkeypatch.setattr(running_api, "train", lambda *_: None)
+    study = graft.open(tmp_path / "graft.db")["tiny"]
+    with pytest.raises(StudyError, match="9 trials in all do not divide"):
+        study.extend(1, graft.Run(progress=False))
+    study.extend(4, graft.Run(progress=False))
+    assert study.status().progress.planned == 12
+
+
+@pytest.mark.parametrize("group", ["1", "2"])
+def test_an_extended_experiment_has_the_groups_of_one_launched_so(tmp_path: Path, group: str):
+    """The number of a group counts the arms before it, whose groups become more."""
+    extended, whole = (f"sqlite:///{tmp_path}/{name}.db" for name in ("extended", "whole"))
+    enrol(extended, "tiny", experiment(**{"search.group": group, "search.trials": "3"}))
+    train(extended)
+    before = raw(extended, GROUPS)
+    # A study that is resumed without a change keeps the numbers that it has.
+    raw(extended, "UPDATE trials SET group_number = 77 WHERE number = 0")
+    enrol(extended, "tiny", experiment(**{"search.group": group, "search.trials": "3"}))
+    train(extended)
+    assert [number for number, stored, _ in raw(extended, GROUPS) if stored == 77] == [0]
+    set_planned_trials(extended, "tiny", 20)
+    train(extended)
+    enrol(whole, "tiny", experiment(**{"search.group": group, "search.trials": "5"}))
+    train(whole)
+    assert raw(extended, GROUPS) == raw(whole, GROUPS) != before
+    by_group: dict[int, set[str]] = {}
+    for _, number, params in raw(extended, GROUPS):
+        by_group.setdefault(number, set()).add(json.loads(params)["arm"])
+    assert all(len(arms) == 1 for arms in by_group.values())
+
+
+def test_a_trial_is_not_retried_once_its_arm_is_being_confirmed(tmp_path: Path):
+    """Another result would choose another configuration, and a confirmation would be of two."""
+    url = f"sqlite:///{tmp_path}/graft.db"
+    enrol(url, "tiny", experiment("confirm: {top: 1, seeds: 2}\n"))
+    train(url)
+    assert [number for number, _ in draws(url)] == list(range(12))
+    # Trials 2 and 6 are of arm `fast`, 4 of arm `slow`; 11 is a confirmation of `fast`.
+    raw(url, "UPDATE trials SET state = 'failed', objective = NULL WHERE number IN (2, 4, 11)")
+    before = tables(url)
+    with open_store(url) as store:
+        study = raw(url, "SELECT id FROM studies")[0][0]
+        for numbers in ((), (2,), (11, 2)):
+            with pytest.raises(StudyError) as refusal:
+                store.retry(study, numbers)
+            assert str(refusal.value) == (
+                "trial 2 had a part in choosing what arm fast confirms, which has begun; choose of 11"
+            )
+        assert tables(url) == before
+        assert store.retry(study, (11,)) == [11]
+        raw(url, "DELETE FROM trials WHERE number IN (8, 9)")  # those of `slow`
+        assert store.retry(study, (4,)) == [4]
 
 
 # -- another space ---------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from spaces.errors import PluginError, StudyError
 from spaces.reading import catalogue
 from spaces.records import LearnedSpline, Metric, Offer, Outcome, Report, StoredTrial, Trial, TrialResult
 from spaces.transfer import BASELINE, StageOne, StageTwo, TransferSpace
-from storage import open_reader
+from storage import open_reader, open_store
 from tests.support.controller import Rows
 from tests.support.databases import raw
 from tests.support.inside import called
@@ -81,6 +81,13 @@ def test_every_search_and_every_source_form_target_and_pair_has_one_number() -> 
         **{(source, form): every for source in range(2) for form in FORMS},
     }
     assert len(stages) - len(searches) == sum(map(len, rows.values()))
+
+
+def test_trials_in_all_are_those_of_both_stages() -> None:
+    assert transfer().trials_setting(ALL) == TRIED
+    assert transfer().trials_setting(ALL + len(SOURCES)) == TRIED + 1
+    with pytest.raises(StudyError, match=rf"each of 2 source tasks .*; choose {ALL} or {ALL + 2}$"):
+        transfer().trials_setting(ALL + 1)
 
 
 def carried(space: TransferSpace, number: int) -> Trial:
@@ -538,6 +545,28 @@ def test_trials_of_a_task_with_an_objective_of_its_own_are_replayed_learnt_from_
         (7, 4): ("minimize", "loss/raw", PAIRS),
         (11, 4): ("maximize", "accuracy/raw", PAIRS),
     }
+
+
+def test_a_trial_is_not_retried_once_its_architecture_is_in_stage_two(url: str) -> None:
+    """Another result would choose another architecture, and a source would be of two."""
+    space = transfer()
+    enrol(url, "tiny-transfer", space)
+    controller = open_controller(url, "tiny-transfer")
+    try:
+        FakeLearner(controller, space, diverged=[0, TRIED, ALL - 1]).run()
+    finally:
+        controller.close()
+    [(study,)] = raw(url, "SELECT id FROM studies")
+    with open_store(url) as store:
+        for numbers in ((), (0,)):
+            with pytest.raises(StudyError) as refusal:
+                store.retry(study, numbers)
+            assert str(refusal.value) == (
+                f"trial 0 had a part in choosing what stage two trains of five, which has begun; choose of {ALL - 1}"
+            )
+        assert store.retry(study, (ALL - 1,)) == [ALL - 1]
+        raw(url, f"DELETE FROM trials WHERE number >= {FIRST + (1 + len(FORMS)) * len(TARGETS) * PAIRS}")
+        assert store.retry(study, (TRIED,)) == [TRIED], "nothing that seven found is in stage two"
 
 
 def test_a_first_report_of_any_task_is_held_against_its_own_objective() -> None:

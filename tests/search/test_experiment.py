@@ -191,6 +191,37 @@ def test_a_strategy_made_anew_goes_on_as_the_first_would_have() -> None:
     assert again.ready(range(72, 80)) == range(72, 72)
 
 
+GROUPED = """
+study: grouped
+arms:
+  a:
+  b: {optimizer.name: adam}
+group: {vocabulary: "int(4, 12)"}
+task: {name: set_complement, length: 2, vocabulary: $vocabulary}
+model: {name: minimal, width: 8, key_width: 4, value_width: $vocabulary, scorer: average}
+optimizer: {name: adamw, learning_rate: "log_uniform(0.001, 0.1)"}
+training: {steps: 20, validate_every: 10, batch: 4, validation_batch: 8}
+search: {trials: 8, group: 4, sampler: SAMPLER, objective: {minimize: tvd/raw}}
+"""
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2", "gp"])
+@pytest.mark.parametrize("objective", [None, 0.5])
+def test_a_group_of_an_arm_shares_its_draws_after_a_restart(sampler: str, objective: float | None) -> None:
+    space = experiment(GROUPED.replace("SAMPLER", sampler))
+    first = ExperimentStrategy(space, []).ask(range(4, 12))  # from the middle of group 0 to that of group 1
+    known = [Outcome.of_open(trial) if objective is None else outcome(trial, objective) for trial in first]
+    trials = [*first, *ExperimentStrategy(space, known).ask(range(12, 16))]
+    widths: dict[tuple[Any, int], set[int]] = {}
+    for trial in trials:
+        part = space.part_of(trial.number)
+        assert isinstance(part, Tried)
+        group = part.configuration // 4
+        widths.setdefault((trial.params["arm"], group), set()).add(trial.config["task"]["vocabulary"])
+    assert len(widths) == 4
+    assert all(len(values) == 1 for values in widths.values()), widths
+
+
 def test_a_sampler_learns_each_configuration_once_by_its_mean() -> None:
     outcomes: list[Outcome] = []
     space = experiment()

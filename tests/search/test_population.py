@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from search.samplers import Strategy
 from search.steering.controller import Controller
+from search.steering.strategies import resume
 from search.stopping import Stopping
 from search.stopping.population import PopulationMonitor, Selection
 from spaces import parse, plugins
@@ -23,7 +24,7 @@ from tests.support.controller import LENGTH, FakeWorker, Rows, finish
 from tests.support.databases import raw
 from tests.support.launches import counts, kill, running, search, wait_until
 from tests.support.population import copied
-from tests.support.search_spaces import FAMILIES, PLAIN, space
+from tests.support.search_spaces import FAMILIES, PLAIN, bowl, ended, space
 from tests.support.stopping import OBJECTIVE, report
 from tests.support.trials import config, random_knobs, trial
 from workers.engine.pack import Pack
@@ -320,6 +321,16 @@ def test_a_sampler_learns_from_the_trials_that_it_drew_and_from_no_copy(monkeypa
     finish(Controller(here, strategy, monitors, memory), PopulationWorker("a", 4))
     assert len(memory.rows) > 4
     assert sorted(outcome.number for outcome in outcomes) == [0, 1, 2, 3]
+
+
+def test_a_sampler_that_is_resumed_is_not_given_copies() -> None:
+    sampler = "{tpe: {startup: 4}}"
+    here, alone = (space(PLAIN, trials=8, sampler=sampler, stopping=stopping) for stopping in (POLICY, "[]"))
+    trials = here.search.sampler.begin(here, []).ask(range(12))
+    outcomes = [ended(trial, bowl(trial)) for trial in trials]
+    assert resume(here, outcomes, []).ask(range(12, 14)) == resume(here, outcomes[:8], []).ask(range(12, 14))
+    # Without a population these are trials by hand.
+    assert resume(alone, outcomes, []).ask(range(12, 14)) != resume(alone, outcomes[:8], []).ask(range(12, 14))
 
 
 def test_an_open_copy_is_made_again_along_its_line_after_a_crash() -> None:

@@ -21,7 +21,7 @@ from search.samplers._optuna import Limits, OptunaSampler, OptunaStrategy
 from search.samplers._points import RandomPoints
 from search.samplers.qmc import SobolPoints
 from spaces import plugins
-from spaces.errors import SpaceError
+from spaces.errors import SamplerError, SpaceError
 from spaces.records import Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 from spaces.space import Space
@@ -282,14 +282,51 @@ def test_the_archive_keeps_what_the_fewest_dominate(points: list[tuple[int, int,
 
 
 def test_what_is_not_finite_is_as_bad_as_the_worst() -> None:
-    strategy, seen = watched([], Limits(newest=20, best=10, running=5))
-    first, second, third = strategy.ask(range(3))
+    bound = "loss/raw <= 4"
+    strategy, seen = watched([], Limits(newest=20, best=10, running=5), feasible=f"[{bound}]")
+    first, second, third, fourth = strategy.ask(range(4))
     strategy.tell(
-        [replace(ended(first, 1.0), constraints={"a": 3.0}), replace(ended(second, 1.0), constraints={"a": None})]
+        [replace(ended(first, 1.0), constraints={bound: 3.0}), replace(ended(second, 1.0), constraints={bound: None})]
     )
-    strategy.tell([replace(ended(third, 1.0), constraints={})])
-    strategy.ask(range(3, 4))
-    assert [trial.constraints for trial in seen[-1][:3]] == [{"a": 3.0}, {"a": 3.0}, {}]
+    strategy.tell([replace(ended(third, 1.0), constraints={}), ended(fourth, None)])
+    strategy.ask(range(4, 5))
+    # A bound that does not apply to a trial is kept; one that a diverged trial never reached is broken.
+    assert [trial.constraints for trial in seen[-1][:4]] == [{bound: 3.0}, {bound: 3.0}, {bound: 0.0}, {bound: 3.0}]
+
+
+TEMPERATURE = """
+task: {name: set_complement, length: 4, vocabulary: 9}
+model: {name: minimal, width: 12, key_width: 6, value_width: 9, scorer: {choice: [average, SOFTMAX]}}
+optimizer: {name: adamw, learning_rate: 10 ** uniform(-5, -1)}
+averaging: none
+""".replace("SOFTMAX", "{softmax: {temperature: 'log_uniform(0.3, 3)'}}")
+"""A space with a draw, and so a constraint, that only some trials have."""
+
+
+@pytest.mark.parametrize("sampler", ["{gp: {startup: 4}}", "{tpe: {startup: 4}}", "{nsga2: {population: 4}}"])
+def test_trials_with_different_constraints_are_learned_from(sampler: str) -> None:
+    bounds = ["model.scorer.temperature <= 1", "loss/raw <= 4"]
+    here = space(TEMPERATURE, sampler=sampler, feasible=f"[{', '.join(bounds)}]")
+    strategy, outcomes = here.search.sampler.begin(here, []), list[Outcome]()
+    for trial in strategy.ask(range(8)):
+        temperature = trial.config["model"]["scorer"].get("temperature")
+        excesses = {bounds[1]: -1.0} | ({} if temperature is None else {bounds[0]: temperature - 1})
+        outcomes.append(replace(ended(trial, 0.1 * trial.number), constraints=excesses))
+    outcomes[3] = replace(outcomes[3], objective=None, state="diverged", constraints=None)
+    assert len({len(outcome.constraints or ()) for outcome in outcomes}) == 3
+    strategy.tell(outcomes)
+    assert [trial.number for trial in strategy.ask(range(8, 10))] == [8, 9]
+
+
+def test_an_error_of_a_sampler_is_told_as_its_own() -> None:
+    def refuse(draw: object) -> float:
+        raise ValueError("the surrogate is singular")
+
+    with pytest.raises(SamplerError) as error:
+        space(PLAIN).sample(0, refuse)
+    assert str(error.value) == (
+        "search.sampler: no coordinate of optimizer.learning_rate was drawn: ValueError: the surrogate is singular"
+    )
 
 
 @pytest.mark.sampled(2)
@@ -298,12 +335,14 @@ def test_a_search_with_a_constraint_looks_where_it_is_kept(sampler: str) -> None
     """The best of the bowl is not feasible: learned trials are feasible, and better than random feasible ones."""
     trials = 24 if "gp" in sampler else 80
 
+    bound = "loss/raw <= 4"
+
     def outcome(trial: Trial) -> Outcome:
-        return replace(ended(trial, bowl(trial)), constraints={"rate": trial.draws["optimizer.learning_rate"] - 0.3})
+        return replace(ended(trial, bowl(trial)), constraints={bound: trial.draws["optimizer.learning_rate"] - 0.3})
 
     late = {}
     for name in (sampler, "random"):
-        here = space(PLAIN, sampler=name, trials=trials)
+        here = space(PLAIN, sampler=name, trials=trials, feasible=f"[{bound}]")
         strategy, outcomes = here.search.sampler.begin(here, []), list[Outcome]()
         for first in range(0, trials, 2):
             new = [outcome(trial) for trial in strategy.ask(range(first, first + 2))]
@@ -374,10 +413,12 @@ class _Watching(OptunaSampler):
         return Watcher(self.seen)
 
 
-def watched(history: Sequence[Outcome], limits: Limits) -> tuple[OptunaStrategy, list[list[optuna.trial.FrozenTrial]]]:
+def watched(
+    history: Sequence[Outcome], limits: Limits, feasible: str = "[]"
+) -> tuple[OptunaStrategy, list[list[optuna.trial.FrozenTrial]]]:
     """Return a strategy whose sampler writes down what it is shown at each ask."""
     seen: list[list[optuna.trial.FrozenTrial]] = []
-    return OptunaStrategy(space(PLAIN), history, _Watching(sees=limits, seen=seen)), seen
+    return OptunaStrategy(space(PLAIN, feasible=feasible), history, _Watching(sees=limits, seen=seen)), seen
 
 
 def test_what_a_sampler_sees_does_not_grow_with_the_search() -> None:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graft
-from graft.launching.enrolling import enrol, open_controller
+from graft.launching.editing.enqueueing import enqueue
+from graft.launching.enrolling import enrol, open_controller, set_planned_trials
 from graft.plugins.families import families
 from search.analysis.study.pareto import pareto_front
 from search.objectives import NO_RATING, Rating, rating_after
@@ -156,7 +157,7 @@ def test_what_compares_by_one_number_takes_neither():
 
 
 def test_a_rating_is_of_the_validation_that_gives_the_objective():
-    here = read(CONDITIONAL, objective="[{minimize: tvd/raw}, {minimize: loss/raw}], feasible: [tvd/raw <= 1]").search
+    here = read(CONDITIONAL, objective="[{minimize: tvd/raw}, {minimize: loss/raw}]", feasible="[tvd/raw <= 1]").search
     trial, rating = trial_of({}), NO_RATING
     for step, tvd, loss, expected in (
         (1, 3.0, 7.0, Rating(objective=3.0, second_objective=7.0, constraints={"tvd/raw <= 1": 2.0})),
@@ -176,7 +177,7 @@ def test_a_rating_is_of_the_validation_that_gives_the_objective():
 
 
 def test_a_constraint_of_an_option_is_for_the_trials_that_take_it():
-    here = read(CONDITIONAL, objective="{minimize: tvd/raw}, feasible: [averaging.eta <= 0.5, tvd/raw <= 9]").search
+    here = read(CONDITIONAL, feasible="[averaging.eta <= 0.5, tvd/raw <= 9]").search
     plain, averaged = trial_of({"averaging": {"name": "none"}}), trial_of({"averaging": {"eta": 0.75}})
     assert rating_after(here, NO_RATING, plain, report_of(tvd=1.0)).constraints == {"tvd/raw <= 9": -8.0}
     assert not rating_after(here, NO_RATING, averaged, report_of(tvd=1.0)).feasible
@@ -243,6 +244,22 @@ def test_a_study_that_is_interrupted_tries_what_it_would_have_tried(tmp_path: Pa
         train(parts, exchanges, lanes=1)
     assert len(raw(whole, RATINGS)) == 14
     assert raw(parts, RATINGS) == raw(whole, RATINGS)
+
+
+@pytest.mark.parametrize("sampler", ["{tpe: {startup: 4}}", "{nsga2: {population: 4}}"])
+@pytest.mark.parametrize("objective", [TWO, "{minimize: tvd/bema}"])
+def test_a_trial_by_hand_is_drawn_as_the_sampler_would(tmp_path: Path, sampler: str, objective: str):
+    """What a person leaves open is what the sampler draws for the number in a study with one trial more."""
+    space = tiny(search__sampler=sampler, search__objective=objective, search__feasible=FEASIBLE, search__trials="14")
+    by_hand, extended = (f"sqlite:///{tmp_path}/{name}.db" for name in ("by_hand", "extended"))
+    for url in (by_hand, extended):
+        enrol(url, "tiny", space)
+        train(url, lanes=1)
+    assert enqueue(by_hand, "tiny", [{}]) == [14]
+    set_planned_trials(extended, "tiny", 15)
+    train(extended, lanes=1)
+    last = "SELECT draws FROM trials WHERE number = 14"
+    assert json.loads(raw(by_hand, last)[0][0]) == json.loads(raw(extended, last)[0][0])
 
 
 def test_a_trial_that_is_not_feasible_is_never_the_best(tmp_path: Path):

@@ -36,10 +36,12 @@ def space(
     seed: int = 0,
     stopping: str = "[]",
     objective: str = "{minimize: tvd/raw}",
+    feasible: str = "[]",
 ) -> Space:
-    """Return a space with this body; `sampler`, `stopping` and `objective` as YAML."""
+    """Return a space with this body; `sampler`, `stopping`, `objective` and `feasible` as YAML."""
     search = f"{{sampler: {sampler}, stopping: {stopping}, trials: {trials}, group: {group}, seed: {seed}, "
-    text = f"study: test\n{body}training: {{steps: 100}}\nsearch: {search}objective: {objective}}}\n"
+    search += f"objective: {objective}, feasible: {feasible}}}"
+    text = f"study: test\n{body}training: {{steps: 100}}\nsearch: {search}\n"
     return parse(text, "test.yaml", FAMILIES, {})
 
 

@@ -14,7 +14,7 @@ import yaml
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from search.samplers import Strategy
-from search.steering.strategies import begin
+from search.steering.strategies import resume
 from spaces import parse_stored
 from spaces.errors import SpaceError, StudyError
 from spaces.inversion import find_trial
@@ -90,20 +90,7 @@ def parse_value(text: str) -> Any:
 def _make_trials(
     reader: Reader, study: str, space: DrawnSpace, planned: int, settings: Sequence[Mapping[str, Any]]
 ) -> Iterator[Trial]:
-    stored = reader.study(study).trials(
-        columns=("number", "group_number", "state", "draws", "objective", "finished_at")
-    )
-    outcomes = [
-        Outcome(
-            number=row["number"],
-            group=row["group_number"],
-            draws=json.loads(row["draws"]),
-            objective=row["objective"],
-            state=row["state"] if row["state"] in TERMINAL else "queued",
-        )
-        for row in stored.sort("finished_at", nulls_last=True).iter_rows(named=True)
-    ]
-    strategy = begin(space, outcomes)
+    strategy = resume(space, *_read_outcomes(reader, study))
     shared = {draw.name for draw in space.group_draws} if space.search.group > 1 else set[str]()
     for number, wanted in enumerate(settings, planned):
         if group_values := sorted(shared & wanted.keys()):
@@ -113,6 +100,27 @@ def _make_trials(
                 "itself can be set"
             )
         yield find_trial(space, number, _Coordinates(space, strategy, number), wanted)
+
+
+def _read_outcomes(reader: Reader, study: str) -> tuple[list[Outcome], list[Outcome]]:
+    """Return the trials that ended, in that order, and those that did not, by number."""
+    columns = ("number", "group_number", "state", "draws", "objective", "second_objective", "constraints")
+    stored = reader.study(study).trials(columns=(*columns, "finished_at"))
+    ended: list[Outcome] = []
+    opened: list[Outcome] = []
+    for row in stored.sort("finished_at", "number", nulls_last=True).iter_rows(named=True):
+        has_ended = row["state"] in TERMINAL
+        outcome = Outcome(
+            number=row["number"],
+            group=row["group_number"],
+            draws=json.loads(row["draws"]),
+            objective=row["objective"] if has_ended else None,
+            state=row["state"] if has_ended else "queued",
+            second_objective=row["second_objective"] if has_ended else None,
+            constraints=json.loads(row["constraints"]) if row["constraints"] else None,
+        )
+        (ended if has_ended else opened).append(outcome)
+    return ended, opened
 
 
 class _Coordinates:

@@ -16,6 +16,7 @@ from graft.stored.differences import compare_spaces, describe_differences
 from search.objectives import Rating, list_metrics, no_such_metric, rating_after
 from spaces.errors import SpaceError, StudyError
 from spaces.plugins import active, canonical_json
+from spaces.plugins.bundles import Bundle
 from spaces.records import Constraints, Metric, Report, StoredTrial
 from spaces.space import DrawnSpace
 from storage import SpaceChange
@@ -44,14 +45,11 @@ def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceCh
     foreign = [difference for difference in differences if not _is_below(difference.path, CHANGEABLE)]
     if foreign:
         raise StudyError(f"study {name!r} exists with another space ({describe_differences(foreign)})")
-    bundles, stored = active.current().asked_for, reader.study(name).bundles()
-    packages = {bundle.package for bundle in bundles}
-    for bundle in stored:
-        if bundle.package not in packages:
-            files = ", ".join(source.path for source in bundle.sources[:_NAMED])
-            raise StudyError(f"study {name!r} exists with other plug-ins ({files}), with which its trials were made")
+    bundles = _find_new_bundles(reader, name)
     changed = [difference for difference in differences if difference.path != "study"]
-    _check_numbers(reader, name, space, {difference.path for difference in changed})
+    paths = {difference.path for difference in changed}
+    _check_numbers(reader, name, space, paths)
+    renumbers = "search.trials" in paths and not isinstance(space, DrawnSpace)
     ratings_change = any(_is_below(difference.path, _RATING_PATHS) for difference in changed)
     return SpaceChange(
         space=space.text,
@@ -61,11 +59,23 @@ def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceCh
         version=version(),
         differences=differences,
         checkpoint_folder=folder_of(row),
-        bundles=[bundle for bundle in bundles if bundle.package not in {copy.package for copy in stored}],
+        bundles=bundles,
         second_objective=str(space.search.second) if space.search.second else None,
         ratings=_compute_ratings(reader, name, space) if ratings_change else {},
+        groups=_renumber_groups(reader, name, space) if renumbers else {},
         restarts=any(_is_below(difference.path, _RESTARTING) for difference in changed),
     )
+
+
+def _find_new_bundles(reader: Reader, name: str) -> list[Bundle]:
+    """Return the plug-ins in use that a study does not have yet; StudyError if others are missing."""
+    bundles, stored = active.current().asked_for, reader.study(name).bundles()
+    packages = {bundle.package for bundle in bundles}
+    for bundle in stored:
+        if bundle.package not in packages:
+            files = ", ".join(source.path for source in bundle.sources[:_NAMED])
+            raise StudyError(f"study {name!r} exists with other plug-ins ({files}), with which its trials were made")
+    return [bundle for bundle in bundles if bundle.package not in {copy.package for copy in stored}]
 
 
 def _is_below(path: str, roots: Sequence[str]) -> bool:
@@ -94,25 +104,31 @@ def _check_numbers(reader: Reader, name: str, space: Space, paths: set[str]) -> 
             f"search.trials: {space.search.trials:,} is less than study {name!r} has started; "
             f"it must be at least {least:,}"
         )
-    if not isinstance(space, DrawnSpace):
-        _check_same_trials(reader, name, space)
 
 
-def _check_same_trials(reader: Reader, name: str, space: Space) -> None:
-    """Raise StudyError unless each number means the same trial as before in the new space."""
-    for number, seed, draws, config in (
-        reader.study(name).trials(columns=("number", "seed", "draws", "config")).iter_rows()
-    ):
+def _renumber_groups(reader: Reader, name: str, space: Space) -> dict[int, int]:
+    """Return number -> group of the trials whose group has another number in the new space.
+
+    The groups of an experiment are numbered arm by arm, so that more configurations move those of
+    later arms: two arms would share a number. Raises StudyError unless each number means the same
+    trial as before.
+    """
+    groups: dict[int, int] = {}
+    columns = ("number", "group_number", "seed", "draws", "config")
+    for number, group, seed, draws, config in reader.study(name).trials(columns=columns).iter_rows():
         try:
             trial = space.restore([StoredTrial(number, json.loads(draws), config=json.loads(config))])
-            same = trial.seed == seed and canonical_json(trial.config) == canonical_json(json.loads(config))
         except (SpaceError, IndexError):
-            same = False
-        if not same:
+            trial = None
+        same = trial and trial.seed == seed and canonical_json(trial.config) == canonical_json(json.loads(config))
+        if not trial or not same:
             raise StudyError(
                 f"search.trials: with another number, trial {number} of study {name!r} would be another one; "
                 "a launch under another name (--study) takes it"
             )
+        if trial.group != group:
+            groups[number] = trial.group
+    return groups
 
 
 def _compute_ratings(
