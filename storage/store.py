@@ -234,7 +234,7 @@ class Store:
         return None
 
     def retry(self, study_id: int, numbers: Collection[int] = ()) -> list[int]:
-        """Queue failed and diverged trials again, all or these `numbers`, and return their numbers.
+        """Queue failed and diverged trials again, all that may be or these `numbers`, and return them.
 
         Raises StudyError, without a change, for a number of another state, for a trial that decided
         what is confirmed or trained in stage two, and for a running study.

@@ -21,7 +21,7 @@ from storage.schema import trials
 
 
 def find_retried(connection: Connection, study_id: int, numbers: Collection[int]) -> dict[int, int]:
-    """Map numbers to ids of the trials that are queued again: those of `numbers`, or all.
+    """Map numbers to ids of the trials that are queued again: those of `numbers`, or all that may be.
 
     Raises StudyError for a trial that neither failed nor diverged, and for one that decided what
     trials that have begun are.
@@ -33,10 +33,10 @@ def find_retried(connection: Connection, study_id: int, numbers: Collection[int]
     if others := sorted(set(numbers) - candidates.keys()):
         choices = _list_choices(candidates) if candidates else "no trial did"
         raise StudyError(f"trial {others[0]} neither failed nor diverged; {choices}")
-    asked = candidates.keys() & set(numbers) if numbers else candidates.keys()
     decided = _find_decided(connection, study_id, {number: params for number, _, params in rows})
+    free = candidates.keys() - decided.keys()
+    asked = set(numbers) or free or candidates.keys()
     if fixed := sorted(asked & decided.keys()):
-        free = candidates.keys() - decided.keys()
         choices = _list_choices(free) if free else "all that failed or diverged had such a part"
         raise StudyError(f"trial {fixed[0]} had a part in choosing {decided[fixed[0]]}; {choices}")
     return {number: trial for number, trial in candidates.items() if number in asked}
