@@ -564,7 +564,9 @@ def test_a_trial_is_not_retried_once_its_architecture_is_in_stage_two(url: str) 
             f"trial 0 had a part in choosing what stage two trains of five, which has begun; choose of {ALL - 1}"
         )
         assert store.retry(study) == [ALL - 1]
-        raw(url, f"DELETE FROM trials WHERE number >= {FIRST + (1 + len(FORMS)) * len(TARGETS) * PAIRS}")
+        others = f"number >= {FIRST + (1 + len(FORMS)) * len(TARGETS) * PAIRS}"
+        raw(url, f"DELETE FROM metrics WHERE trial_id IN (SELECT id FROM trials WHERE {others})")
+        raw(url, f"DELETE FROM trials WHERE {others}")
         assert store.retry(study, (TRIED,)) == [TRIED], "nothing that seven found is in stage two"
 
 
