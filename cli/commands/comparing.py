@@ -11,7 +11,7 @@ from cli.tables import show, show_text
 
 
 def compare(
-    arm: Annotated[str, typer.Argument(metavar="STUDY:ARM", help="An arm; STUDY alone where it names no arms.")],
+    arm: Annotated[str, typer.Argument(metavar="STUDY:ARM", help="An arm; STUDY alone where it has one arm.")],
     other: Annotated[str, typer.Argument(metavar="STUDY:ARM", help="The arm that it is compared with.")],
     storage: Storage = None,
     form: Format = "table",
@@ -59,7 +59,7 @@ def leaderboard(
     from graft.report.arms import rank_arms
 
     with open_db(storage) as reader:
-        frame = rank_arms(reader, task)
-        for study in dict.fromkeys(arm.partition(": ")[0] for arm in frame["arm"]):
+        frame, studies = rank_arms(reader, task)
+        for study in studies:
             say_look(reader, study, "leaderboard")
     show(frame, form)

@@ -19,7 +19,6 @@ from graft.stored.status import Status, read_status
 from graft.stored.trials import StudyTable, read_table, read_trial
 from spaces.errors import StudyError
 from spaces.plugins.active import using
-from spaces.settings import MetricName
 from storage import request_stop
 from storage.frames import Reader, open_reader
 
@@ -84,9 +83,6 @@ class Study(ReadableStudy):
         """
         from graft.retraining.weights import train_model
 
-        with open_reader(self.database) as reader:
-            objective = reader.study(self.name).row["objective"]
-        variant = variant or MetricName.of(str(objective)).variant
         return train_model(
             self.database, self.name, number, variant=variant, step=step, device=device, accept_changes=accept_changes
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,16 +16,22 @@ from graft.report.data import StudyData
 from graft.report.rendering.document import Block, Document, Paragraph
 from graft.report.sections import Section
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read, write_document
+from graft.stored.studies import has_arms, read_at
 from search.analysis.arms.experiment import choose_trials, read_arms
 from spaces.bounds import MOST_TRIALS
 from spaces.errors import StudyError
 from spaces.experiment import ARM
 from spaces.messages import no_such
 from spaces.plugins import canonical_json
+from spaces.reading import content_of
+from spaces.settings import list_leaves
 from storage.frames import Reader
+from storage.frames.study import StudyReader
 
 _SHOWN = ("arm", "finished", "mean", "difference", "difference_low", "difference_high", "pairs", "q", "verdict")
 """Columns of the table of arms that a terminal gets."""
+_MISSING = "none"
+"""The value of a fact that a task does not have, in messages."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,8 +95,9 @@ class ArmsReport:
 def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None) -> ArmsReport:
     """Compare the arms of studies; the baseline is the first arm unless named.
 
-    The arms of several studies are called `study: arm`. Raises StudyError for a study that is no
-    experiment, studies that cannot be compared, or an unknown baseline.
+    The arms of several studies are called `study: arm`, and a study's only arm `study`. Raises
+    StudyError for a study that is no experiment, studies that cannot be compared, or an unknown
+    baseline.
     """
     names = [*dict.fromkeys(studies)]
     data = replace(_read_whole(reader, names), baseline=baseline)
@@ -106,7 +113,12 @@ def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None
 def _read_whole(reader: Reader, studies: Sequence[str]) -> StudyData:
     """Return experiments as one study; raises StudyError for another study, and for no pairs."""
     separate = [read(reader, study) for study in studies]
-    return _join(separate) if len(separate) > 1 else separate[0]
+    if len(separate) == 1:
+        return separate[0]
+    for part in separate:
+        _list_arms(part)
+    _check_pairs({study: _read_terms(reader.study(study)) for study in studies})
+    return _join(separate)
 
 
 def _list_arms(data: StudyData) -> list[str]:
@@ -134,16 +146,16 @@ def compare_two(reader: Reader, first: str, other: str) -> dict[str, Any]:
     """
     sides = [side.partition(":") for side in (first, other)]
     studies = [*dict.fromkeys(study for study, _, _ in sides)]
-    whole = _read_whole(reader, studies)
-    known = _list_arms(whole)
     names: list[str] = []
     for study, _, arm in sides:
-        name = arm or study  # the only arm of a study that names none has the study's own name
-        names.append(f"{study}: {name}" if len(studies) > 1 and name != study else name)
-        if names[-1] not in known:
-            raise StudyError(f"{study}: {no_such('arm', names[-1], known)}")
+        arms = _list_arms(read(reader, study))
+        name = arm or (arms[0] if len(arms) == 1 else study)
+        if name not in arms:
+            raise StudyError(f"{study}: {no_such('arm', name, arms)}")
+        names.append(_name_among_studies(study, arms, name) if len(studies) > 1 else name)
     if names[0] == names[1]:
         raise StudyError(f"{first} is compared with itself: name two arms, STUDY:ARM each")
+    whole = _read_whole(reader, studies)
     data = replace(whole, baseline=names[1])
     if data.experiment is None or names[0] not in data.experiment.compared.trials["arm"]:
         raise StudyError(f"{first} and {other}: one of them has no result yet")
@@ -153,41 +165,37 @@ def compare_two(reader: Reader, first: str, other: str) -> dict[str, Any]:
     return {**facts, **rows.row(0, named=True), "against": against["mean"][0]}
 
 
-def rank_arms(reader: Reader, task: str) -> pl.DataFrame:
-    """Return the arms of all experiments on a task, the best first, compared with the best.
+def rank_arms(reader: Reader, task: str) -> tuple[pl.DataFrame, list[str]]:
+    """Rank the arms of all experiments on a task, each compared with the best; return the studies, too.
 
     Only studies whose arms were evaluated on equal data, by one objective and from one
     `search.seed`, share a `board`; boards on which no arm has a result are left out. Raises
     StudyError if no experiment has a result on the task.
     """
-    boards: dict[Any, list[str]] = {}
+    boards: dict[str, list[str]] = {}
     tasks: set[str] = set()
-    for row in reader.studies().iter_rows(named=True):
-        if not any(section in row["space"] for section in ("arms:", "seeds:")):
+    for name in reader.studies()["name"]:
+        stored = reader.study(name)
+        if not has_arms(stored) or stored.trials("objective IS NOT NULL", top=1, columns=("number",)).is_empty():
             continue
-        stored = reader.study(row["name"])
-        trials = stored.trials(where="objective IS NOT NULL", columns=("params", "config"))
-        of_arms = trials.filter(pl.col("params").str.json_path_match(f'$["{ARM}"]').is_not_null())
-        settings: set[str] = set()  # the task and the size of its validation set, as JSON
-        for config in map(json.loads, of_arms["config"]):
-            size = config["training"].get("validation_batch")
-            settings.add(canonical_json([config["task"], size]))
-        tasks |= {json.loads(setting)[0]["name"] for setting in settings}
-        if len(settings) == 1 and json.loads(min(settings))[0]["name"] == task:
-            key = (min(settings), row["objective"], row["direction"], row["seed"])
-            boards.setdefault(key, []).append(row["name"])
+        terms = _read_terms(stored)
+        tasks.update(terms["task.name"])
+        if terms["task.name"] == [task] and all(len(values) == 1 for values in terms.values()):
+            boards.setdefault(canonical_json(terms), []).append(name)
     if not boards:
         raise StudyError(f"no experiment has a result on it: {no_such('task of an experiment', task, sorted(tasks))}")
     ranked: list[pl.DataFrame] = []
-    for (_, objective, *_), studies in boards.items():
-        whole = _read_whole(reader, studies)
+    included: list[str] = []
+    for studies in boards.values():
+        whole = _join([read(reader, study) for study in studies])
         if scored := _list_scored_arms(whole):
             rows = _rank(ArmsReport(studies=studies, data=replace(whole, baseline=scored[0])))
             board = pl.lit(len(ranked) + 1).alias("board")
-            ranked.append(rows.select(board, pl.lit(objective).alias("objective"), pl.all()))
+            ranked.append(rows.select(board, pl.lit(whole.study["objective"]).alias("objective"), pl.all()))
+            included += studies
     if not ranked:
         raise StudyError(f"no arm of an experiment on {task} has a result yet")
-    return pl.concat(ranked)
+    return pl.concat(ranked), included
 
 
 def _rank(whole: ArmsReport) -> pl.DataFrame:
@@ -196,26 +204,41 @@ def _rank(whole: ArmsReport) -> pl.DataFrame:
     means = whole.differences().drop_nulls("mean")
     first = means.sort("mean", descending=rises, maintain_order=True)["arm"][0]
     best = replace(whole, data=replace(whole.data, baseline=first)).differences()
-    ranked = best.sort("mean", descending=rises, maintain_order=True, nulls_last=True)
-    study = whole.studies[0]
-    if len(whole.studies) > 1 or study in ranked["arm"]:  # the arms are named after their studies
-        return ranked
-    return ranked.with_columns(arm=pl.lit(f"{study}: ") + pl.col("arm"))
+    return best.sort("mean", descending=rises, maintain_order=True, nulls_last=True)
+
+
+def _read_terms(study: StudyReader) -> dict[str, list[str]]:
+    """Return the facts that must be equal for trials of two experiments to be pairs, by their names.
+
+    A fact has several values if arms or configurations set it. The validation set follows from the
+    task, its size and `search.seed`.
+    """
+    row = study.row
+    at = read_at(content_of(row["space"], row["name"]))
+    terms = {"objective": [row["objective"]], "direction": [row["direction"]], "search.objective.at": [at]}
+    terms["search.seed"] = [str(row["seed"])]
+    evaluated: list[dict[str, Any]] = []
+    for config in map(json.loads, study.trials(columns=("config",))["config"].unique()):
+        batch = config["training"].get("validation_batch")
+        evaluated.append(dict(list_leaves({"task": config["task"], "training": {"validation_batch": batch}})))
+    for path in sorted({path for leaves in evaluated for path in leaves}):
+        terms[path] = sorted({str(leaves.get(path, _MISSING)) for leaves in evaluated})
+    return terms
+
+
+def _check_pairs(terms: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+    """Raise StudyError, given the terms of each study, if the trials of the studies are no pairs."""
+    for fact in dict.fromkeys(fact for of_study in terms.values() for fact in of_study):
+        values = {study: " and ".join(of_study.get(fact, [_MISSING])) for study, of_study in terms.items()}
+        if len(set(values.values())) > 1:
+            named = ", ".join(f"{study} {value}" for study, value in values.items())
+            raise StudyError(f"studies to compare need one {fact}, but these have {named}")
 
 
 def _join(data: Sequence[StudyData]) -> StudyData:
-    """Return the studies as one; raises StudyError for studies whose trials are no pairs."""
-    rows = [part.study for part in data]
-    for key, what in (("objective", "objective"), ("direction", "direction"), ("seed", "search.seed")):
-        if len({row[key] for row in rows}) > 1:
-            named = ", ".join(f"{row['name']} {row[key]}" for row in rows)
-            raise StudyError(f"studies to compare need one {what}, but these have {named}")
-    tasks = {part.study["name"]: sorted(part.trials["task"].unique()) for part in data}
-    if len({tuple(task_names) for task_names in tasks.values()}) > 1:
-        named = ", ".join(f"{name} {' and '.join(task_names)}" for name, task_names in tasks.items())
-        raise StudyError(f"studies to compare need the same tasks, but these have {named}")
+    """Return studies whose trials are pairs as one, each arm named after its study."""
     return StudyData(
-        study={**rows[0], "name": ", ".join(str(row["name"]) for row in rows)},
+        study={**data[0].study, "name": ", ".join(str(part.study["name"]) for part in data)},
         load_trials=lambda: pl.concat([_rename_arms(part, index) for index, part in enumerate(data)], how="diagonal"),
         load_metrics=lambda: [_renumber(part.metrics, index) for index, part in enumerate(data)],
         load_step_counts=lambda: (0, 0),
@@ -229,12 +252,20 @@ def _renumber(frame: pl.DataFrame, study: int) -> pl.DataFrame:
 
 
 def _rename_arms(data: StudyData, study: int) -> pl.DataFrame:
-    """Return the study's trials, each arm named after its study too."""
-    name = data.study["name"]
+    """Return the study's trials, each arm with its name among those of several studies."""
+    name, arms = data.study["name"], _list_arms(data)
     texts: list[str] = []
     for params in data.trials["params"]:
         values: dict[str, Any] = json.loads(params)
-        arm = values.get(ARM)
-        # The only arm of a study that names none has the study's own name.
-        texts.append(params if arm in (None, name) else json.dumps(values | {ARM: f"{name}: {arm}"}))
+        if ARM in values:
+            values[ARM] = _name_among_studies(name, arms, values[ARM])
+        texts.append(json.dumps(values))
     return _renumber(data.trials.with_columns(params=pl.Series(texts, dtype=pl.String)), study)
+
+
+def _name_among_studies(study: str, arms: Sequence[str], arm: str) -> str:
+    """Return an arm's name among the arms of several studies: the study's own for its only arm.
+
+    A space without `arms:` calls its only arm after the study, which may get another name later.
+    """
+    return study if len(arms) == 1 else f"{study}: {arm}"

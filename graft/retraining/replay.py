@@ -72,7 +72,7 @@ def read_replays(
     Raises StudyError for a trial that cannot be replayed, or for other data without
     `accept_changes`.
     """
-    space, restored = restore_trials(reader, study, numbers, accept_changes=accept_changes)
+    restored = restore_trials(reader, study, numbers, accept_changes=accept_changes)
     replays: list[Replay] = []
     for original in restored:
         state, steps = original.row["state"], min(original.steps, until or original.steps)
@@ -90,7 +90,7 @@ def read_replays(
             restored=original,
             steps=steps,
             metrics=metrics,
-            objective=space.search_of(original.trial.number).objective,
+            objective=original.objective,
             value=original.row["objective"] if is_whole else None,
             divergence=divergence,
         )

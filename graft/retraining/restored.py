@@ -22,8 +22,7 @@ from spaces.plugins.bundles import Outside
 from spaces.plugins.digests import read_data
 from spaces.plugins.files import find_place
 from spaces.records import DATA, TERMINAL, StoredTrial, Trial
-from spaces.settings import list_leaves
-from spaces.space import Space
+from spaces.settings import Objective, list_leaves
 from storage.frames import Reader
 
 
@@ -32,6 +31,8 @@ class RestoredTrial:
     """A trial and its rows in the database."""
 
     trial: Trial
+    objective: Objective
+    """The objective of its search: in a transfer that of the trial's own task."""
     row: Mapping[str, Any]
     metrics: Sequence[tuple[int, str, str, str, float | None]]
     """Step, name, variant, condition, value."""
@@ -65,8 +66,8 @@ class RestoredTrial:
 
 def restore_trials(
     reader: Reader, study: str, numbers: Sequence[int], *, accept_changes: bool = False
-) -> tuple[Space, list[RestoredTrial]]:
-    """Return a study's space and these trials of it.
+) -> list[RestoredTrial]:
+    """Return these trials of a study.
 
     Raises StudyError for a missing trial, for draws of which this Graft makes another trial, and
     for changed data without `accept_changes`.
@@ -74,9 +75,7 @@ def restore_trials(
     stored = reader.study(study)
     row, fingerprints = stored.row, read_fingerprints(reader, study)
     kinds = {worker: device.partition(":")[0] for worker, device in stored.workers()["id", "device"].rows()}
-    with using(read_outside(reader, study)):
-        space = parse_stored(row, families())
-    return space, [
+    return [
         _restore_trial(reader, row, number, kinds, fingerprints, accept_changes=accept_changes) for number in numbers
     ]
 
@@ -111,13 +110,15 @@ def _restore_trial(
         stages.append(StoredTrial(row["number"], draws, row["parent_step"] or 0, params, config))
     row = lineage[-1]
     with using(outside):
-        trial = parse_stored(study, families()).restore(stages)
+        space = parse_stored(study, families())
+        trial = space.restore(stages)
         _check_restored(trial, study, row)
     metrics, steps = read_metrics(reader, row["id"]).rows(), row["steps"]
     if row["state"] in TERMINAL:
         steps = max([steps, *(step for step, *_ in metrics)])
     return RestoredTrial(
         trial=trial,
+        objective=space.search_of(number).objective,
         row=row,
         metrics=metrics,
         steps=steps,

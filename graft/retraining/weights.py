@@ -30,7 +30,7 @@ def restore_trained(
     if device:
         check_device(device)
     with open_reader(url) as reader:
-        _, [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
+        [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
     if not restored.steps:
         raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has not been trained yet")
     return restored
@@ -76,16 +76,17 @@ def train_model(
     study: str,
     number: int,
     *,
-    variant: str,
+    variant: str | None,
     step: int | None,
     device: str | None,
     accept_changes: bool = False,
 ) -> TrainedModel:
     """Train a trial again up to a step (None: its last one) and return it as a torch module.
 
-    Raises as `restore_trained` and `check_weights`, and StudyError for a step beyond its last one.
+    `variant` None stands for the objective's. Raises as `restore_trained` and `check_weights`, and
+    StudyError for a step beyond its last one.
     """
-    from workers.engine.exporting import check_variant
+    from workers.engine.exporting import check_variant, variant_of
     from workers.engine.retraining import weights
     from workers.engine.trained_model import trained_model
 
@@ -95,6 +96,7 @@ def train_model(
         raise StudyError(f"step: {step} must be 1 to {restored.steps:,}, as far as trial {number} was trained")
     trial, where = restored.trial, restored.device(device)
     with restored.as_it_was_trained():
+        variant = variant or variant_of(restored.objective, trial.config)
         check_variant(trial.config, variant)
         learned = weights(trial, variant=variant, steps=steps, device=where, watch=lambda _: None)
         return trained_model(trial, learned)

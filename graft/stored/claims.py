@@ -84,10 +84,10 @@ def _read_test_values(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
 def put_side_by_side(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
     """Return the means of both arms of a claim by validation, on test sets, and over fresh seeds.
 
-    `validation` and `test` are means of the configuration that was the best of `configurations` by
-    validation, over the seeds that it was chosen by. `fresh_validation` and `fresh_test` are its
-    means over `fresh_seeds` seeds that had no part in the choice, null if there are none. Returns
-    None before the study is revealed.
+    `validation` and `test` are the claim's metric for the configuration whose objective was the best
+    of `configurations` by validation, means over the seeds that it was chosen by. `fresh_validation`
+    and `fresh_test` are its means over `fresh_seeds` seeds that had no part in the choice, null if
+    there are none. Returns None before the study is revealed.
     """
     from search.analysis.arms.experiment import READ, rank_configurations, read_arms
 
@@ -95,13 +95,12 @@ def put_side_by_side(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
     if values is None:
         return None
     arms = read_arms(study.trials(columns=READ)).filter(pl.col("arm").is_in([claim.arm, claim.than]))
+    # Chosen by the objective, as the configurations that the fresh seeds train were.
+    ranked = rank_configurations(arms, study.row["direction"])
+    best = ranked.filter(pl.col("rank") == 0).select("arm", "configuration")
     if claim.metric != study.row["objective"]:
-        metric = MetricName.of(claim.metric)
-        validations = study.metrics([metric.name]).filter(**metric._asdict())
-        last = validations.sort("step").group_by("number").agg(pl.col("value").last())
-        arms = arms.drop("objective").join(last.rename({"value": "objective"}), on="number", how="left")
+        arms = arms.drop("objective").join(_read_last_values(study, claim), on="number", how="left")
     arms = arms.join(values.select("number", test="value"), on="number", how="left", maintain_order="left")
-    best = rank_configurations(arms, claim.direction).filter(pl.col("rank") == 0).select("arm", "configuration")
     counts = (
         arms.filter(pl.col("rank").is_null()).group_by("arm").agg(configurations=pl.col("configuration").n_unique())
     )
@@ -113,6 +112,13 @@ def put_side_by_side(study: StudyReader, claim: Claim) -> pl.DataFrame | None:
         .agg(fresh_seeds=pl.len(), fresh_validation=pl.mean("objective"), fresh_test=pl.mean("test"))
     )
     return counts.join(means, on="arm", how="left").join(fresh, on="arm", how="left").sort("arm", descending=True)
+
+
+def _read_last_values(study: StudyReader, claim: Claim) -> pl.DataFrame:
+    """Return number and objective: the last value by validation of a claim's metric."""
+    metric = MetricName.of(claim.metric)
+    validations = study.metrics([metric.name]).filter(**metric._asdict())
+    return validations.sort("step").group_by("number").agg(objective=pl.col("value").last())
 
 
 def describe_history(history: Sequence[dict[str, Any]]) -> list[str]:

@@ -12,6 +12,7 @@ import polars as pl
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from spaces import parse_stored
+from spaces.experiment import ARM
 from spaces.plugins.active import using
 from spaces.reading.claim_section import claims_of_text
 from spaces.reading.transfer_section import has_one_objective, is_transfer_text
@@ -19,6 +20,7 @@ from spaces.records import TERMINAL
 from spaces.settings import Objective
 from spaces.transfer import TransferSpace
 from storage.frames import Reader
+from storage.frames.study import StudyReader
 
 LISTED_STUDY = {
     "name": pl.String(),
@@ -78,6 +80,21 @@ class TransferTask:
     config: Mapping[str, Any]
     """The configuration of the task's baseline, each draw at the middle of its distribution."""
     is_target: bool
+
+
+def has_arms(study: StudyReader) -> bool:
+    """Return True if the study is an experiment, by its first trial."""
+    first = study.trials(sort="number", top=1, columns=("params",))["params"]
+    return bool(first.str.json_path_match(f'$["{ARM}"]').count())
+
+
+def read_at(content: Any) -> str:
+    """Return `best` or `last`: the validation whose objective counts, by `content_of` a space."""
+    search = content.get("search") if isinstance(content, Mapping) else None
+    goal = search.get("objective") if isinstance(search, Mapping) else None
+    if isinstance(goal, list):  # of two objectives, which are of one validation
+        goal = goal[0]
+    return goal.get("at", "best") if isinstance(goal, Mapping) else "best"
 
 
 def read_transfer_space(reader: Reader, row: Mapping[str, Any]) -> TransferSpace | None:

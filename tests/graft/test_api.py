@@ -125,6 +125,41 @@ def test_a_trained_model_gives_the_stored_metrics(study: graft.Study):
     assert torch.equal(model(batch["inputs"]), model(batch))
 
 
+AVERAGED = """
+study: averaged
+transfer:
+  tasks:
+    five: {space: quick/add_mod, set: {task.modulus: 5, training.steps: 4, training.validate_every: 2, averaging: ema}}
+    complement:
+      space: quick/set_complement
+      set:
+        training.steps: 30
+        training.validate_every: 15
+        optimizer: {adamw: {learning_rate: 0.01}}
+        averaging: {bema_grid: {kappas: 2, etas: 2}}
+      objective: {minimize: "tvd/bema/kappa=0.5 eta=0.5", at: last}
+      role: target
+  architecture:
+    model.scorer: {choice: [softmax, ssa]}
+  pairs: 1
+search: {trials: 1, objective: {maximize: accuracy/ema, at: last}}
+"""
+
+
+@pytest.mark.long
+def test_a_model_has_the_variant_of_its_own_task_s_objective(tmp_path: Path):
+    """Of a grid of averages it is the one that the objective's condition names."""
+    (tmp_path / "averaged.yaml").write_text(AVERAGED)
+    study = graft.launch(graft.Space(str(tmp_path / "averaged.yaml")), database=tmp_path / "graft.db", run=QUIET)
+    trials = study.trials()
+    for task, variant in (("add_mod", "ema"), ("set_complement", "bema kappa=0.5 eta=0.5")):
+        number = trials.filter(task=task)["number"].max()
+        assert isinstance(number, int)
+        models = [study.model(number, variant=asked).state_dict() for asked in (None, variant, "raw")]
+        assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+        assert any(not torch.equal(models[0][name], models[2][name]) for name in models[0])
+
+
 @pytest.mark.long
 def test_a_study_is_launched_extended_by_a_half_and_gives_its_best_model(tmp_path: Path):
     study = graft.launch(TINY.set("search.trials", 64), database=tmp_path / "graft.db", run=QUIET)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -22,6 +24,7 @@ import graft
 from cli.main import program
 from graft.launching.planning.review import review
 from graft.report.claims import read_claim_report
+from graft.stored.claims import put_side_by_side
 from graft.web.app import PAGES
 from graft.web.security.access import Holder, make_token
 from graft.web.tools.offered import TOOLS
@@ -30,6 +33,7 @@ from spaces.experiment import Claim
 from spaces.records import Metric
 from storage import reveal_study
 from storage.frames import open_reader
+from storage.frames.study import StudyReader
 from storage.test_sets import seal, unseal
 from tests.support.claim_of_study import space_of
 from tests.support.databases import raw
@@ -303,6 +307,35 @@ def test_no_command_address_file_or_tool_shows_a_test_metric_before_the_reveal(
 
 
 # ----------------------------------------------------------------------------------------------------------- the reveal
+
+
+def test_the_best_by_validation_is_the_configuration_that_was_confirmed() -> None:
+    """A claim about another metric than the objective does not choose again, by its own metric."""
+    claim = Claim(
+        arm="ssa", than="softmax", direction="minimize", metric="loss/raw", at="last", difference=0.1, seeds=1,
+        fresh=True, on="test",
+    )  # fmt: skip
+    rows: list[tuple[int, str, float, str]] = []
+    losses: list[tuple[int, int, str, str, str, float]] = []
+    for arm in (claim.arm, claim.than):  # the second configuration has the best accuracy, the first the best loss
+        for params, accuracy, loss in (
+            ({"configuration": 0, "seed": 0}, 0.5, 1.0),
+            ({"configuration": 1, "seed": 0}, 0.9, 2.0),
+            ({"confirmed rank": 0, "seed": 1}, 0.8, 3.0),
+        ):
+            losses.append((len(rows), 6, "loss", "raw", "", loss))
+            rows.append((len(rows), "finished", accuracy, json.dumps({"arm": arm} | params)))
+    validation = pl.DataFrame(losses, ["number", "step", "name", "variant", "condition", "value"], orient="row")
+    study = Mock(spec=StudyReader, row={"objective": "accuracy/raw", "direction": "maximize"})
+    study.trials.return_value = pl.DataFrame(rows, ["number", "state", "objective", "params"], orient="row")
+    study.metrics.return_value = validation
+    study.test_results.return_value = validation.with_columns(value=10 * pl.col("value"))
+    sides = put_side_by_side(study, claim)
+    assert sides is not None
+    assert sides.to_dicts() == [
+        {"arm": arm, "configurations": 2, "seeds": 1, "validation": 2.0, "test": 20.0, "fresh_seeds": 1,
+         "fresh_validation": 3.0, "fresh_test": 30.0} for arm in ("ssa", "softmax")
+    ]  # fmt: skip
 
 
 @pytest.mark.long

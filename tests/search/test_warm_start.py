@@ -16,6 +16,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from graft.launching.planning.warm_start import warm_start
 from search.analysis.transfer.compatibility_matrix import Matrix, compute_matrix
 from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
 from search.analysis.transfer.stage_two import results
@@ -24,12 +25,14 @@ from search.samplers import Sampler, Strategy
 from search.samplers.grid import Grid
 from search.samplers.random import RandomSearch
 from search.samplers.warm import Box, Warm, WarmStrategy, format_prior
-from spaces.errors import PluginError, SpaceError
+from spaces.errors import PluginError, SpaceError, StudyError
 from spaces.grammar.distributions import RANGES
 from spaces.plugins import build
-from spaces.records import Outcome, Trial
+from spaces.records import Outcome, Trial, TrialResult
 from spaces.space import Space
-from storage import open_reader
+from storage import NewStudy, open_reader, open_store
+from tests.support.answers import EXPERIMENT
+from tests.support.claim_of_study import space_of
 from tests.support.inside import called
 from tests.support.launches import SPACE
 from tests.support.search_spaces import CONDITIONAL, PLAIN, bowl, ended, search_once, space
@@ -720,7 +723,32 @@ def test_a_study_that_found_nothing_to_learn_from_goes_on_cold(here: Run) -> Non
 def test_studies_that_share_no_draw_leave_the_search_cold(here: Run) -> None:
     here("first", "--set", "optimizer.learning_rate=0.01", "--set", "averaging.eta=0.5", "--set", "training.steps=20")
     line, *_ = here("second", "--warm-start", "first")
-    assert line == "warm start: no earlier study that may help shares a draw with this space; the search starts cold"
+    assert line == (
+        "warm start: no earlier study that may help shares a draw with this space (experiments are left out); "
+        "the search starts cold"
+    )
+
+
+def test_experiments_neither_start_warm_nor_are_started_from(tmp_path: Path) -> None:
+    drawn = EXPERIMENT.replace("0.01", '"log_uniform(0.001, 0.1)"')
+    arms = space_of(drawn.replace("search: {", "search: {trials: 2, "))
+    url, objective = f"sqlite:///{tmp_path}/graft.db", arms.search.objective
+    new = NewStudy(
+        "arms", space=arms.text, space_hash="", version="0.2.0", numerics=1, objective=objective, seed=0, trials=16
+    )
+    with open_store(url) as store:
+        study = store.take_control(store.create_study(new), policy="full", objective=objective)
+        study.start([arms.sample(0, lambda _: 0.5)], "worker")
+        study.end([TrialResult(number=0, fence=1, state="finished", objective=0.5)])
+    plain = space(PLAIN)
+    for here, earlier, refusal in (
+        (arms, "auto", "an experiment compares its arms from equal draws, so they start cold"),
+        (plain, "arms", "arms is an experiment, and no search starts from its arms; name other studies, or auto"),
+    ):
+        with pytest.raises(StudyError, match=f"^warm start: {refusal}$"):
+            warm_start(url, "new", here, earlier)
+    left_out = "no earlier study that may help shares a draw with this space (experiments are left out)"
+    assert warm_start(url, "new", plain, "auto").finding == f"{left_out}; the search starts cold"
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ from graft.plugins.families import family_of
 from spaces import plugins
 from spaces.plugins.active import current
 from spaces.records import Trial
+from spaces.settings import Objective
 from tests.support.trials import trial
 from workers.data.tasks import SetTask, Task, TokenTask, VectorTask
 from workers.engine.retraining import retrain
@@ -106,6 +107,7 @@ def train(planned: Trial) -> RestoredTrial:
     last = reports[-1]
     return RestoredTrial(
         trial=planned,
+        objective=Objective(direction="minimize", metric="loss", variant="raw"),
         row={"state": last.state, "error": last.error},
         metrics=rows,
         steps=last.step,

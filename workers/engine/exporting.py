@@ -14,6 +14,7 @@ from torch import Tensor
 from spaces.errors import StudyError
 from spaces.messages import no_such
 from spaces.plugins import name_of
+from spaces.settings import Objective
 from workers.data.tasks.language import Language
 from workers.data.tokenizers import HasFile
 from workers.engine.trained_model import TrainedModel
@@ -26,7 +27,7 @@ from workers.networks.activations.tanh import Tanh
 from workers.networks.models.transformer import Transformer
 from workers.networks.scorers.softmax import Softmax
 from workers.numerics.parameters import within
-from workers.training.averaging import RAW
+from workers.training.averaging import RAW, Variant
 from workers.training.recipe import Recipe
 
 Arrays = Mapping[str, np.ndarray]
@@ -59,11 +60,28 @@ def check_package() -> None:
     _serialiser()
 
 
+def variant_of(objective: Objective, config: Mapping[str, Any]) -> str:
+    """Return the label of the variant of a trial's parameters that an objective is measured on.
+
+    Of a grid it is `bema kappa=0.5 eta=1` for the objective `tvd/bema/length=8 kappa=0.5 eta=1`.
+    """
+    words = objective.condition.split()
+    for variant in _list_variants(config):
+        own = variant.condition.split()  # a metric's condition ends with them (`reported_metrics`)
+        if variant.name == objective.variant and words[len(words) - len(own) :] == own:
+            return variant.label
+    return objective.variant
+
+
 def check_variant(config: Mapping[str, Any], variant: str) -> None:
     """Raise StudyError with the choices if such a trial has no such variant of its parameters."""
-    known = [choice.label for choice in (RAW, *Recipe.of(config).averaging.variants)]
+    known = [choice.label for choice in _list_variants(config)]
     if variant not in known:
         raise StudyError(f"--variant: {no_such('variant of this trial', variant, known)}")
+
+
+def _list_variants(config: Mapping[str, Any]) -> list[Variant]:
+    return [RAW, *Recipe.of(config).averaging.variants]
 
 
 def check_gpt2(config: Mapping[str, Any]) -> None:

@@ -19,8 +19,6 @@ from graft.retraining.weights import check_weights, restore_trained
 from spaces import plugins
 from spaces.errors import StudyError
 from spaces.plugins.active import using
-from spaces.settings import MetricName
-from storage.frames import open_reader
 
 if TYPE_CHECKING:
     from workers.engine.trained_model import TrainedModel
@@ -71,11 +69,13 @@ def begin_export(
     `variant`: raw, ema, bema ..., by default the objective's. Raises OutputError for a folder that
     is not empty, and StudyError for a trial that is no causal model over tokens.
     """
+    from workers.engine.exporting import variant_of
+
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder} exists and is not empty; name another folder")
     restored = restore_trained(url, study, number, device, accept_changes=accept_changes)
-    with open_reader(url) as reader:
-        variant = variant or MetricName.of(str(reader.study(study).row["objective"])).variant
+    with using(restored.outside):
+        variant = variant or variant_of(restored.objective, restored.trial.config)
     check_weights(restored, variant, "safetensors")
     with using(restored.outside):
         check_model(restored)

@@ -38,7 +38,7 @@ def data_file(output: Path) -> Path:
 def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = False) -> RestoredTrial:
     """Return a trial that `check_alone` lets pass; StudyError for other data, unless accepted."""
     with open_reader(url) as reader:
-        _, [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
+        [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
     check_alone(restored, study)
     return restored
 

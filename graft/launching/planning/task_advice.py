@@ -11,7 +11,7 @@ from typing import Any
 
 from graft.plugins.families import family_of, member_names
 from graft.stored.fingerprints import SURROGATE
-from graft.stored.studies import read_transfer_space
+from graft.stored.studies import read_at, read_transfer_space
 from search.analysis.statistics.power import WANTED_POWER
 from search.analysis.statistics.verdicts import SURE
 from search.analysis.task_advice import (
@@ -115,9 +115,7 @@ def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
         except (SpaceError, PluginError):  # only another version of Graft can read it
             continue
         content = content_of(row["space"], row["name"])
-        is_random, goal = _is_random(content), content.get("search", {}).get("objective")
-        at = goal.get("at", "best") if isinstance(goal, dict) else "best"
-        of_study = row["objective"], row["direction"], at
+        is_random, of_study = _is_random(content), (row["objective"], row["direction"], read_at(content))
         by_setting: dict[Setting, list[int]] = {}
         for index, trial in enumerate(trials.iter_rows(named=True)):
             if "architecture.trial" in json.loads(trial["params"]):

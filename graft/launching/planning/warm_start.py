@@ -11,7 +11,7 @@ import polars as pl
 
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
-from graft.stored.studies import read_target_objectives
+from graft.stored.studies import has_arms, read_target_objectives
 from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compute_matrix
 from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
 from search.analysis.transfer.stage_two import results
@@ -19,6 +19,7 @@ from search.analysis.warm_start import READ, Earlier, gains, prior, task_of, win
 from search.samplers.warm import Warm, format_prior
 from spaces import parse, parse_stored
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
+from spaces.experiment import ExperimentSpace
 from spaces.messages import list_some
 from spaces.plugins import config_of
 from spaces.plugins.active import using
@@ -46,10 +47,10 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
     """Return the space with a prior in its sampler, from all earlier studies (`auto`) or `a,b`.
 
     If a study of this name exists, it keeps the prior that it started with. Raises StudyError for
-    an unknown study and for a transfer, PluginError for a sampler that does not go with a prior.
+    an unknown study, a transfer and an experiment, new or earlier, and PluginError for a sampler
+    that does not go with a prior.
     """
-    if isinstance(space, TransferSpace):
-        raise StudyError("warm start: a transfer compares what is found on each task, so its searches start cold")
+    _check_may_start_warm(space)
     cold = Warm(sampler=space.search.sampler)
     try:
         migrate_if_older(url)
@@ -66,12 +67,12 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
             if isinstance(sampler, Warm):
                 space = _with_sampler(space, replace(sampler, sampler=cold.sampler))
             return WarmStart(space=space, finding=f"study {study} exists and keeps what it started with")
-        listed = rows.values() if earlier == AUTO else [reader.study(word.strip()).row for word in earlier.split(",")]
-        studies = _read_earlier(reader, list(listed))
+        studies = _read_earlier(reader, _list_earlier(reader, earlier))
         matrices = [_read_matrix(reader, row) for row in rows.values()]
         start = prior(space, studies, gains([matrix for matrix in matrices if matrix], task_of(space)))
     if not start.candidates:
-        finding = "no earlier study that may help shares a draw with this space; the search starts cold"
+        shared = "no earlier study that may help shares a draw with this space (experiments are left out)"
+        finding = f"{shared}; the search starts cold"
         return WarmStart(space=space, finding=finding)
     candidates, box = format_prior(start.candidates, start.box)
     count, narrowed = len(start.candidates), len(start.box)
@@ -80,6 +81,28 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
         space=_with_sampler(space, replace(cold, candidates=candidates, box=box)),
         finding=f"{lessons} from {list_some(start.studies)}",
     )
+
+
+def _check_may_start_warm(space: Space) -> None:
+    """Raise StudyError for a space of several searches that are compared."""
+    if isinstance(space, TransferSpace):
+        raise StudyError("warm start: a transfer compares what is found on each task, so its searches start cold")
+    if isinstance(space, ExperimentSpace):
+        raise StudyError("warm start: an experiment compares its arms from equal draws, so they start cold")
+
+
+def _list_earlier(reader: Reader, earlier: str) -> list[dict[str, Any]]:
+    """Return the rows of all studies (`auto`) but experiments, or of the named ones.
+
+    Raises StudyError for an unknown name, and for an experiment's.
+    """
+    if earlier == AUTO:
+        return [row for row in reader.studies().iter_rows(named=True) if not has_arms(reader.study(row["name"]))]
+    studies = [reader.study(word.strip()) for word in earlier.split(",")]
+    if names := [study.row["name"] for study in studies if has_arms(study)]:
+        rule = "is an experiment, and no search starts from its arms; name other studies, or auto"
+        raise StudyError(f"warm start: {names[0]} {rule}")
+    return [study.row for study in studies]
 
 
 def _with_sampler(space: Space, sampler: Warm) -> Space:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, final
@@ -14,8 +13,8 @@ from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import draw_cells, figure_style, to_svg
 from graft.report.rendering.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.sections._lines import read_series
 from search.analysis.study.condition_maps import TWO_NUMBERS, map_conditions
-from spaces.experiment import ARM
 
 _CELL = (0.5, 0.3)
 """Width and height of a cell, in inches."""
@@ -42,10 +41,7 @@ class ConditionMaps(Section):
         scores = self.data.scores.of(self.data.metric, TWO_NUMBERS)
         if scores.is_empty():
             return scores
-        by = ARM if self.data.experiment else "model.scorer"
-        parameters = self.data.parameters(re.escape(by))
-        panel = pl.col(by).cast(pl.String).fill_null("") if by in parameters.columns else pl.lit("")
-        return map_conditions(scores, parameters.select("number", panel=panel))
+        return map_conditions(scores, read_series(self.data).rename({"series": "panel"}))
 
     @property
     def applies(self) -> bool:
@@ -55,8 +51,9 @@ class ConditionMaps(Section):
         pairs = self.means.group_by("across", "up", maintain_order=True)
         panel = "arm" if self.data.experiment else "scorer"
         for number, ((across, up), cells) in enumerate(pairs, figures.own):
+            trials = "the trials that stand for an arm" if self.data.experiment else "trials"
             caption = (
-                f"{self.data.metric} by {across} and {up}: means over trials, raw parameters, each with its last "
+                f"{self.data.metric} by {across} and {up}: means over {trials}, raw parameters, each with its last "
                 "validation"
             )
             panels = f", a panel for each {panel}." if cells["panel"].n_unique() > 1 else "."

@@ -12,9 +12,7 @@ from graft.report.arms import read_comparison
 from graft.report.rendering.formatting import MISSING
 from graft.web.charts.specs import Chart, Line, draw_curves, draw_effects, draw_pairs
 from search.analysis.arms.experiment import read_arms
-from spaces.experiment import ARM
 from storage.frames import Reader
-from storage.frames.study import StudyReader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +31,6 @@ class ArmsView:
     """The mean of each arm's seeds at each validation, with its interval."""
     pairs: Chart | None
     """Each seed of an arm beside the same seed of the baseline, under the objective's condition."""
-
-
-def has_arms(study: StudyReader) -> bool:
-    """Return True if the study is an experiment, by its first trial."""
-    first = study.trials(sort="number", top=1, columns=("params",))["params"]
-    return bool(first.str.json_path_match(f'$["{ARM}"]').count())
 
 
 def view_arms(reader: Reader, studies: Sequence[str], baseline: str | None = None) -> ArmsView:

@@ -14,9 +14,9 @@ from graft.launching.editing.administration import archive_study, delete_study, 
 from graft.launching.progress_text import duration
 from graft.stored.differences import compare_spaces
 from graft.stored.status import read_clock, read_last_ends, read_status
-from graft.stored.studies import read_studies
+from graft.stored.studies import has_arms, read_studies
 from graft.web.callers import Submitter
-from graft.web.charts.arms import has_arms, view_arms
+from graft.web.charts.arms import view_arms
 from graft.web.charts.sampling import read_sample
 from graft.web.charts.specs import draw_curves
 from graft.web.charts.study_charts import best_so_far

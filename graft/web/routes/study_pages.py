@@ -16,9 +16,10 @@ from graft.files import cell
 from graft.launching.progress_text import describe_time_left, duration
 from graft.stored.params import PARAMS_PREFIX
 from graft.stored.status import read_running, read_status
+from graft.stored.studies import has_arms
 from graft.stored.trials import read_lineage
 from graft.web.callers import find_entry
-from graft.web.charts.arms import ArmsView, has_arms, view_arms
+from graft.web.charts.arms import ArmsView, view_arms
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.sampling import Sample, numeric_params, read_sample
 from graft.web.charts.specs import Line, draw_curves, draw_effects

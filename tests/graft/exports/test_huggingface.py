@@ -24,6 +24,7 @@ from graft.retraining.restored import RestoredTrial
 from spaces import plugins
 from spaces.errors import StudyError
 from spaces.plugins.active import current, using
+from spaces.settings import Objective
 from tests.support.inside import called
 from tests.support.trials import config, trial
 from workers.engine.trained_model import trained_model
@@ -133,7 +134,14 @@ def test_a_plug_in_that_does_not_run_by_itself_is_refused_in_a_line(tmp_path: Pa
 def test_the_card_names_the_folder_that_is_worked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     restored = RestoredTrial(
-        trial=trial(0, config()), row={}, metrics=[], steps=1, trained_on=None, outside=current(), fingerprints=[]
+        trial=trial(0, config()),
+        objective=Objective(direction="minimize", metric="loss", variant="raw"),
+        row={},
+        metrics=[],
+        steps=1,
+        trained_on=None,
+        outside=current(),
+        fingerprints=[],
     )
     write_card(Path(), restored, "tiny", "raw", "written", "torch, transformers and scipy")
     text = (tmp_path / "README.md").read_text()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graft.report.arms import compare_two, rank_arms
+from graft.report.arms import compare_two, rank_arms, read_comparison
 from spaces.errors import StudyError
 from spaces.records import Trial, TrialResult
 from spaces.settings import Objective
@@ -43,12 +43,19 @@ CONFIRMING = [
 """The chosen configuration trains again, from fresh seeds."""
 
 
-def write(store: Store, name: str, runs: list[Run], seed: int = 0) -> None:
-    facts: dict[str, Any] = {"space": "arms:", "space_hash": "", "version": "0.2.0", "numerics": 1}
+def write(
+    store: Store,
+    name: str,
+    runs: list[Run],
+    seed: int = 0,
+    space: str = "arms:",
+    config: Mapping[str, Any] = CONFIG,
+) -> None:
+    facts: dict[str, Any] = {"space": space, "space_hash": "", "version": "0.2.0", "numerics": 1}
     new = NewStudy(name, objective=OBJECTIVE, seed=seed, trials=len(runs), **facts)
     study = store.take_control(store.create_study(new), policy="full", objective=OBJECTIVE)
     trials = [
-        Trial(number=number, group=0, seed=number, draws={}, params=params, config=CONFIG, structure="")
+        Trial(number=number, group=0, seed=number, draws={}, params=params, config=config, structure="")
         for number, (params, _) in enumerate(runs)
     ]
     study.start(trials, "worker")
@@ -72,7 +79,8 @@ def test_an_experiment_that_runs_leaves_the_others_ranked(url: str) -> None:
         write(store, "tuned", TUNED)
         write(store, "done", DONE)
     with open_reader(url) as reader:
-        board = rank_arms(reader, "set_complement")
+        board, studies = rank_arms(reader, "set_complement")
+    assert studies == ["tuned", "done"]
     assert board.select("board", "arm", "finished").rows() == [
         (1, "done: short", 2), (1, "tuned: short", 2), (1, "done: base", 2),
     ]  # fmt: skip
@@ -99,3 +107,71 @@ def test_two_arms_are_compared_whether_or_not_the_first_of_their_study_has_a_res
         for pair in (("tuned:base", "tuned:short"), ("tuned:short", "tuned:base")):
             with pytest.raises(StudyError, match="one of them has no result yet"):
                 compare_two(reader, *pair)
+
+
+LAST = '{"search": {"objective": {"minimize": "tvd/raw", "at": "last"}}}'
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "last": ({"space": LAST}, "one search.objective.at, but these have done best, last last"),
+    "seeded": ({"seed": 1}, "one search.seed, but these have done 0, seeded 1"),
+    "longer": (
+        {"config": CONFIG | {"task": {"name": "set_complement", "length": 8}}},
+        "one task.length, but these have done 4, longer 8",
+    ),
+    "wordy": (
+        {"config": CONFIG | {"task": {"name": "set_complement", "length": 4, "vocabulary": 9}}},
+        "one task.vocabulary, but these have done none, wordy 9",
+    ),
+    "larger": (
+        {"config": CONFIG | {"training": {"validation_batch": 16}}},
+        "one training.validation_batch, but these have done 8, larger 16",
+    ),
+}
+"""A study whose trials are no pairs with those of `done` -> its differences, and the refusal."""
+
+
+def test_studies_whose_trials_are_no_pairs_are_not_joined(url: str) -> None:
+    with open_store(url) as store:
+        write(store, "done", DONE)
+        for name, (changes, _) in OTHERS.items():
+            write(store, name, DONE, **changes)
+    with open_reader(url) as reader:
+        board, studies = rank_arms(reader, "set_complement")
+        assert studies == ["done", *OTHERS]
+        assert board["board"].n_unique() == len(studies)
+        for name, (_, refusal) in OTHERS.items():
+            for comparing in (lambda other: read_comparison(reader, ["done", other], None),
+                              lambda other: compare_two(reader, "done:base", f"{other}:base")):  # fmt: skip
+                with pytest.raises(StudyError, match=f"studies to compare need {refusal}$"):
+                    comparing(name)
+
+
+def test_a_study_alone_on_its_board_may_be_called_like_one_of_its_arms(url: str) -> None:
+    with open_store(url) as store:
+        write(store, "short", DONE)
+    with open_reader(url) as reader:
+        board, studies = rank_arms(reader, "set_complement")
+    assert (board["arm"].to_list(), studies) == (["short: short", "short: base"], ["short"])
+
+
+def test_experiments_are_known_by_their_trials_however_their_spaces_are_written(url: str) -> None:
+    with open_store(url) as store:
+        write(store, "quoted", DONE, space='{"arms": {"base": null, "short": {}}}')
+        write(store, "plain", [({"rate": 0.1}, 0.5)], space="model: {arms: 2}")
+    with open_reader(url) as reader:
+        assert rank_arms(reader, "set_complement")[1] == ["quoted"]
+
+
+def test_the_only_arm_of_a_study_goes_by_the_name_of_the_study(url: str) -> None:
+    """Its own name is the one that the study had when its space was written."""
+    with open_store(url) as store:
+        write(store, "done", DONE)
+        write(store, "renamed", [run("only", seed, 0.1 + seed / 100) for seed in (0, 1)])
+    with open_reader(url) as reader:
+        board, _ = rank_arms(reader, "set_complement")
+        assert board["arm"].to_list() == ["renamed", "done: short", "done: base"]
+        for name in ("renamed", "renamed:only"):
+            assert compare_two(reader, name, "done:base")["difference"] == pytest.approx(-0.4)
+        with pytest.raises(StudyError, match=r"^done: 'done' is no arm; choose one of base, short$"):
+            compare_two(reader, "renamed", "done")
+        arms = read_comparison(reader, ["done", "renamed"], "renamed").differences()["arm"]
+    assert arms.to_list() == ["renamed", "done: base", "done: short"]

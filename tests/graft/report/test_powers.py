@@ -170,3 +170,20 @@ def test_conditions_of_two_numbers_are_maps_of_each_scorer() -> None:
     [picture] = [block for block in document(data).blocks if getattr(block, "number", None) == 9]
     assert picture.caption.startswith("accuracy by length and sigma")
     assert "panel for each scorer" in picture.caption
+
+
+def test_maps_of_confirmed_arms_are_of_the_confirmations() -> None:
+    """So are the tables and lines of the same report."""
+    tried = [{"configuration": number, "seed": 0} for number in (0, 1)]
+    fresh = [{"confirmed rank": 0, "seed": seed} for seed in (1, 2)]
+    facts = [{"arm": arm} | params for arm in ("base", "warm") for params in (*tried, *fresh)]
+    rows = [trial_row(number, 0, "finished", number / 10, params=params) for number, params in enumerate(facts)]
+    metrics = [
+        (number, 20, "accuracy", "raw", f"length={length} sigma={sigma}", float(number))
+        for number in range(len(facts))
+        for length in (10, 20)
+        for sigma in (1, 2, 3)
+    ]
+    study = study_row(objective="accuracy/raw/length=10 sigma=1", direction="maximize")
+    means = ConditionMaps(data=study_data(study, trials_frame(rows), metrics_frame(metrics))).means
+    assert means.select("panel", "value").unique().sort("panel").rows() == [("base", 2.5), ("warm", 6.5)]

@@ -16,10 +16,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from spaces import plugins
 from spaces.errors import StudyError
+from spaces.settings import MetricName, Objective
 from tests.support.inside import called
 from tests.support.trials import config, trial
 from workers.data.splits import Split
-from workers.engine.exporting import check_gpt2, check_variant, write_gpt2
+from workers.engine.exporting import check_gpt2, check_variant, variant_of, write_gpt2
 from workers.engine.pack import Pack
 from workers.engine.retraining import weights
 from workers.networks.scorers import Scorer
@@ -127,6 +128,15 @@ def test_weights_are_those_at_the_end_of_training_and_of_its_average() -> None:
     assert {name: array.shape for name, array in average.items()} == {
         name: parameter.shape for name, parameter in layout_of(Recipe.of(candidate.config)).parameters.items()
     }
+    for objective, label in (
+        ("tvd/bema/kappa=0.5 eta=0.5", "bema kappa=0.5 eta=0.5"),
+        ("tvd/bema/length=8 kappa=0.5 eta=1", "bema kappa=0.5 eta=1"),
+        ("tvd/ema/length=8 kappa=0.5", "ema kappa=0.5"),
+        ("tvd/raw/length=8", "raw"),
+    ):
+        metric, variant, condition = MetricName.of(objective)
+        goal = Objective(direction="minimize", metric=metric, variant=variant, condition=condition)
+        assert variant_of(goal, candidate.config) == label
     choices = r"--variant: 'ema' is no variant of this trial.* choose one of raw, bema kappa=0\.5 eta"
     with pytest.raises(StudyError, match=choices):
         check_variant(candidate.config, "ema")
