@@ -200,7 +200,10 @@ def _accumulate(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, mask
         # A mask that is drawn for tokens and not for sequences is the same for all parts.
         keep = {name: mask if whole[name] == small[name] else mask.chunk(count)[number] for name, mask in masks.items()}
         of_part, part_loss = recipe.learning.gradient(layout, flat, part, _loss(recipe, keep))
-        gradient, loss = gradient + shares[number] * of_part, loss + shares[number] * part_loss
+        # The loss of a part without weights may be 0 / 0; times its share of 0 that would stay NaN.
+        is_empty = shares[number] == 0
+        gradient = gradient + torch.where(is_empty, 0, shares[number] * of_part)
+        loss = loss + torch.where(is_empty, 0, shares[number] * part_loss)
     return gradient, loss
 
 
