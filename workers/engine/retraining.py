@@ -67,7 +67,8 @@ def refit_temperature(
 def check_single_model(recipe: Recipe, number: int) -> None:
     """Raise StudyError if the trial with this number trains several models together."""
     if not recipe.learning.is_plain:
-        raise StudyError(f"trial {number} has learning {plugins.name_of(recipe.learning)}: it is several models")
+        learning = plugins.name_of(recipe.learning)
+        raise StudyError(f"trial {number} has learning {learning}: it is several models")
 
 
 def _batch_to_fit(trial: Trial, recipe: Recipe, condition: str) -> Batch:

@@ -21,7 +21,7 @@ from spaces import plugins
 from spaces.errors import PluginError
 from spaces.settings import Training
 from workers.data.tasks import Batch, Task
-from workers.networks.diagnostics import diagnose
+from workers.networks.diagnostics import Diagnostic, diagnose
 from workers.networks.models import Model
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameters
@@ -258,6 +258,19 @@ def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: 
         return metrics | diagnose(model, parameters, batch, outputs) if recipe.training.diagnostics else metrics
 
     return recipe.learning.evaluate(layout, flat, evaluate_model)
+
+
+def summarise(recipe: Recipe, means: Mapping[str, float]) -> Mapping[str, float]:
+    """Return what is reported of a set, from the means of the values of `evaluate`.
+
+    That is the task's summary of its own metrics, and diagnostics as they are.
+    """
+    if not recipe.training.diagnostics:
+        return recipe.task.summary(means)
+    kinds = plugins.names(Diagnostic)
+    diagnostics = {name: mean for name, mean in means.items() if name.partition(" ")[0] in kinds}
+    own = {name: mean for name, mean in means.items() if name not in diagnostics}
+    return {**recipe.task.summary(own), **diagnostics}
 
 
 def evaluation_sets(

@@ -127,7 +127,8 @@ def test_written_tokenizers_read_capitals_as_a_task_in_lower_case_does(
     candidate = trial(0, {**settings(), "task": task})
     recipe = Recipe.of(candidate.config)
     layout = layout_of(recipe)
-    arrays = {name: tensor.numpy() for name, tensor in layout.split(layout.initial(torch.tensor([1]))[0]).items()}
+    start = layout.split(layout.initial(torch.tensor([1]))[0])
+    arrays = {name: tensor.numpy() for name, tensor in start.items()}
     write_gpt2(tmp_path / "gpt2", candidate.config, arrays)
     (tmp_path / "graft").mkdir()
     write_tokenizer(tmp_path / "graft", recipe)
@@ -241,9 +242,11 @@ def test_a_refit_reads_each_query_where_its_sequence_asks_with_the_biases_of_pos
     candidate = trial(0, {**settings(position={"name": position}), "task": HAYSTACK})
     with pytest.raises(StudyError, match="kept"):
         refit_temperature(candidate, condition="", steps=5, device="cpu", watch=lambda _: None)
-    trained = trained_model(candidate, weights(candidate, variant="raw", steps=5, device="cpu", watch=lambda _: None))
+    arrays = weights(candidate, variant="raw", steps=5, device="cpu", watch=lambda _: None)
+    trained = trained_model(candidate, arrays)
     batch = trained.batch()
-    shown = trained.recipe.model.attention(dict(trained.named_parameters()), batch)[-1].weights  # [N, h, q, k]
+    layers = trained.recipe.model.attention(dict(trained.named_parameters()), batch)
+    shown = layers[-1].weights  # [N, h, q, k]
     asked = [row.tolist().index(True) for row in batch["wanted"]]
     assert min(asked) < max(asked) == shown.shape[2] - 1
     expected = torch.cat([shown[number, :, at] for number, at in enumerate(asked)])
@@ -256,7 +259,7 @@ def test_a_refit_of_several_models_is_refused_before_it_trains() -> None:
     learning = {"name": "architecture", "models": 2, "held_out_one_in": 0}
     candidate = trial(3, {**settings(**spline), "task": HAYSTACK, "learning": learning})
     with pytest.raises(StudyError, match=r"^trial 3 has learning architecture: it is several models$"):
-        refit_temperature(candidate, condition="", steps=5, device="cpu", watch=lambda _: pytest.fail("it trains"))
+        refit_temperature(candidate, condition="", steps=5, device="cpu", watch=lambda _: pytest.fail("trains"))
 
 
 @pytest.mark.long

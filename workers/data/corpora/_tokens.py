@@ -81,9 +81,10 @@ class Tokens:
         return self.encoder.decode([self.kept[token] for token in tokens])
 
     def file(self) -> tuple[str, str] | None:
-        """Return the content of a tokenizer.json that reads texts as the encoder here, and the name of its end.
+        """Return a tokenizer.json that reads texts as the task does, and the name of its last token.
 
-        The end is the token after all others. None if the tokenizer has no such file.
+        It lowers texts where the task does, and has the encoder's tokens, dropped ones too; the
+        last token is the end of a text. None if the tokenizer has no such file.
         """
         if not isinstance(self.encoder, HasFile):
             return None
