@@ -28,8 +28,9 @@ def padding_rule(levels: Collection[Level], search: Search) -> Callable[[Mapping
     has few trials (FEW_TRIALS) or few model-steps (FEW_STEPS). Only trials that are sure to have
     the same sizes count: a group if all sizes are drawn for the group, the trial alone if one is
     drawn for the trial. If no size is drawn, or one group is the study, nothing is padded, nor
-    under a stopping policy that compares the trials of a pack. The decision depends on the space
-    alone, so that a replay decides alike.
+    with diagnostics or accumulation, which know no padding, nor under a stopping policy that
+    compares the trials of a pack. The decision depends on the space alone, so that a replay decides
+    alike.
     """
     is_grouped = bool(levels) and max(levels) is Level.GROUP
     policies = (policy for policy in search.stopping if isinstance(policy, KnowsPadding))
@@ -41,7 +42,7 @@ def padding_rule(levels: Collection[Level], search: Search) -> Callable[[Mapping
     def few(sections: Mapping[str, Any]) -> bool:
         parts, training = (sections["model"], sections["optimizer"]), sections["training"]
         is_common = sharing >= FEW_TRIALS and sharing * training.steps >= FEW_STEPS
-        if training.diagnostics or is_common:
+        if training.diagnostics or training.accumulate > 1 or is_common:
             return False
         # Asked last, as isinstance of a protocol takes longer than all else here.
         return all(isinstance(part, KnowsPadding) and not part.padding_obstacle for part in parts)

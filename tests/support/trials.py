@@ -63,8 +63,8 @@ def trial(number: int, configuration: dict[str, Any], seed: int | None = None) -
     recipe = Recipe.of(configuration).pad()
     parts = ("task", "model", "optimizer", "averaging", "learning")
     shared = {part: plugins.structure_of(getattr(recipe, part)) for part in parts}
-    training = recipe.training
-    shared["training"] = [training.batch, training.validate_every, training.dtype, training.pad_shapes]
+    names = ("batch", "accumulate", "validate_every", "dtype", "autocast", "pad_shapes")
+    shared["training"] = [getattr(recipe.training, name) for name in names]
     return Trial(
         number=number,
         group=0,

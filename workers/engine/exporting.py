@@ -16,7 +16,6 @@ from spaces.messages import no_such
 from spaces.plugins import name_of
 from spaces.settings import Objective
 from workers.data.tasks.language import Language
-from workers.data.tokenizers import HasFile
 from workers.engine.trained_model import TrainedModel
 from workers.networks.activations import Activation
 from workers.networks.activations.gelu import Gelu
@@ -96,11 +95,12 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
     recipe = Recipe.of(config)
     settings, tensors = _gpt2(recipe, {name: torch.tensor(array) for name, array in weights.items()})
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(recipe.task, Language) and isinstance(encoder := recipe.task.tokenised.encoder, HasFile):
-        settings |= {"vocab_size": encoder.size + 1, "bos_token_id": encoder.size, "eos_token_id": encoder.size}
-        _widen(tensors, recipe.task.tokenised.kept, encoder.size)
-        text, end = encoder.file()
-        (folder / "tokenizer.json").write_text(text)
+    if isinstance(recipe.task, Language) and (file := recipe.task.tokenised.file()) is not None:
+        text, end = file
+        size = recipe.task.tokenised.encoder.size
+        settings |= {"vocab_size": size + 1, "bos_token_id": size, "eos_token_id": size}
+        _widen(tensors, recipe.task.tokenised.kept, size)
+        (folder / "tokenizer.json").write_text(text, encoding="utf-8")
         tokens = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "bos_token": end}
         (folder / "tokenizer_config.json").write_text(json.dumps(tokens, indent=2) + "\n")
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")

@@ -16,7 +16,7 @@ from spaces.records import Trial
 from workers.data.tasks import Batch
 from workers.numerics.layout import Layout
 from workers.training.averaging import RAW
-from workers.training.recipe import Recipe, evaluate, evaluation_sets
+from workers.training.recipe import Recipe, evaluate, evaluation_sets, summarise
 
 LARGEST_EVALUATED = 300_000_000
 """Most multiplications, about, of an evaluation with numbers, which takes a tenth of a second."""
@@ -78,5 +78,5 @@ def _metric_names(
         few = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
         batch: Batch = {name: change(tensor.contiguous()) for name, tensor in few.items()}
         metrics = evaluate(recipe, layout, model, parameters, batch)
-        names[label, kind] = recipe.task.summary(dict.fromkeys(metrics, 1.0))
+        names[label, kind] = summarise(recipe, dict.fromkeys(metrics, 1.0))
     return names

@@ -17,7 +17,7 @@ from workers.data.tasks import Batch, is_given
 from workers.engine.pack.lane_data import draw_sets_of
 from workers.engine.pack.lane_tensors import evaluation_seed_of
 from workers.networks.models import Model
-from workers.training.recipe import Recipe, evaluate, layout_of
+from workers.training.recipe import Recipe, evaluate, layout_of, summarise
 
 
 class AttentionMaps(NamedTuple):
@@ -82,7 +82,7 @@ class TrainedModel(nn.Module):
         flat = self._layout.join(dict(self.named_parameters()))
         metrics = evaluate(self.recipe, self._layout, self._model(), flat, self.batch(condition))
         means = {name: values.double().mean().item() for name, values in metrics.items()}
-        return dict(self.recipe.task.summary(means))
+        return dict(summarise(self.recipe, means))
 
     @torch.no_grad()
     def attention(self, condition: str = "", count: int = 32) -> AttentionMaps:

@@ -21,7 +21,7 @@ from spaces import plugins
 from spaces.errors import PluginError
 from spaces.settings import Training
 from workers.data.tasks import Batch, Task
-from workers.networks.diagnostics import diagnose
+from workers.networks.diagnostics import Diagnostic, diagnose
 from workers.networks.models import Model
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameters
@@ -200,7 +200,10 @@ def _accumulate(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, mask
         # A mask that is drawn for tokens and not for sequences is the same for all parts.
         keep = {name: mask if whole[name] == small[name] else mask.chunk(count)[number] for name, mask in masks.items()}
         of_part, part_loss = recipe.learning.gradient(layout, flat, part, _loss(recipe, keep))
-        gradient, loss = gradient + shares[number] * of_part, loss + shares[number] * part_loss
+        # The loss of a part without weights may be 0 / 0; times its share of 0 that would stay NaN.
+        is_empty = shares[number] == 0
+        gradient = gradient + torch.where(is_empty, 0, shares[number] * of_part)
+        loss = loss + torch.where(is_empty, 0, shares[number] * part_loss)
     return gradient, loss
 
 
@@ -255,6 +258,19 @@ def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: 
         return metrics | diagnose(model, parameters, batch, outputs) if recipe.training.diagnostics else metrics
 
     return recipe.learning.evaluate(layout, flat, evaluate_model)
+
+
+def summarise(recipe: Recipe, means: Mapping[str, float]) -> Mapping[str, float]:
+    """Return what is reported of a set, from the means of the values of `evaluate`.
+
+    That is the task's summary of its own metrics, and diagnostics as they are.
+    """
+    if not recipe.training.diagnostics:
+        return recipe.task.summary(means)
+    kinds = plugins.names(Diagnostic)
+    diagnostics = {name: mean for name, mean in means.items() if name.partition(" ")[0] in kinds}
+    own = {name: mean for name, mean in means.items() if name not in diagnostics}
+    return {**recipe.task.summary(own), **diagnostics}
 
 
 def evaluation_sets(

@@ -113,11 +113,11 @@ def finish_export(export: Export, watch: Callable[[int], None]) -> Exported:
 def check_model(restored: RestoredTrial) -> None:
     """Raise StudyError if a trial is no single causal model over tokens, which can generate."""
     from workers.data.tasks import TokenTask
+    from workers.engine.retraining import check_single_model
     from workers.training.recipe import Recipe
 
     recipe, number = Recipe.of(restored.trial.config), restored.trial.number
-    if not recipe.learning.is_plain:
-        raise StudyError(f"trial {number} has learning {plugins.name_of(recipe.learning)}: it is several models")
+    check_single_model(recipe, number)
     if not recipe.model.causal or not isinstance(recipe.task, TokenTask):
         model, task = plugins.name_of(recipe.model), plugins.name_of(recipe.task)
         raise StudyError(
@@ -201,26 +201,19 @@ class WrittenTokens:
 def write_tokenizer(folder: Path, recipe: Recipe) -> WrittenTokens | None:
     """Write the files of a language task's tokenizer; return None where the task has none."""
     from workers.data.tasks.language import Language
-    from workers.data.tokenizers import HasFile
 
     if not isinstance(recipe.task, Language):
         return None
     known = recipe.task.tokenised
-    if not isinstance(encoder := known.encoder, HasFile):
+    if (file := known.file()) is None:
         return None
-    text, end = encoder.file()
-    tokenizer = json.loads(text)
-    if known.source.lower_case:
-        steps = [{"type": "Lowercase"}]
-        steps += [tokenizer["normalizer"]] if tokenizer.get("normalizer") else []
-        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    content = json.dumps(tokenizer, ensure_ascii=False)
-    (folder / "tokenizer.json").write_text(content, encoding="utf-8")
+    text, end = file
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     longest = recipe.task.longest
     described = {"eos_token": end, "bos_token": end, "pad_token": end, "model_max_length": longest}
     kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
     _write_json(folder / "tokenizer_config.json", {**kind, **described})
-    return WrittenTokens(count=encoder.size + 1, kept=[*known.kept])
+    return WrittenTokens(count=known.encoder.size + 1, kept=[*known.kept])
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -540,6 +540,18 @@ def test_byte_pairs_refuse_half_a_character_in_one_line_and_characters_take_it(t
     assert tokens(corpus).decode(tokens(corpus).encode("low \ud83d")) == "low \ud83d"
 
 
+def test_a_file_whose_tokens_leave_gaps_between_their_numbers_is_refused_in_one_line(tmp_path: Path) -> None:
+    """The number after the last token is that of the end, so numbers have to go up one by one."""
+    learned = json.loads(BytePairEncoding(vocabulary=280).learn([SENTENCES]))
+    vocabulary = learned["model"]["vocab"]
+    learned["model"]["vocab"] = {token: number + (number >= 7) for token, number in vocabulary.items()}
+    (tmp_path / "gap.json").write_text(json.dumps(learned))
+    with pytest.raises(PluginError) as error:
+        tokens(written(tmp_path, SENTENCES * 100), BytePairFile(path=find_file(str(tmp_path / "gap.json"))))
+    expected = f"gap.json' has {len(vocabulary)} tokens, but none with the number 7; their numbers must be 0, 1"
+    assert expected in one_line(error)
+
+
 def test_a_tokenizer_that_is_not_there_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(PluginError, match=r"must be a tokenizer.json, or a folder with vocab.json and merges.txt"):

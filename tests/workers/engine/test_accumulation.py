@@ -7,13 +7,15 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from torch import Tensor
 
 from spaces.errors import PluginError
-from tests.support.trials import config, traced_step, trial
+from tests.support.trials import FIRST_STEP, config, traced_step, trial
 from workers.engine.pack import Pack
 from workers.engine.retraining import retrain, weights
 from workers.engine.step import describe_step
-from workers.training.recipe import Recipe
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.recipe import Recipe, gradient_of, layout_of
 
 GPT = {"name": "transformer", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 2, "scorer": {"name": "ssa"}}
 DROPOUTS = {"embedding_dropout": 0.2, "attention_dropout": 0.2, "mlp_dropout": 0.2, "weight_dropout": 0.1}
@@ -47,6 +49,23 @@ def test_a_batch_in_parts_trains_as_the_whole_one(case: str) -> None:
     for name, array in whole.items():
         for parts in (native, traced):
             torch.testing.assert_close(torch.tensor(parts[name]), torch.tensor(array), rtol=1e-7, atol=1e-9)
+
+
+def test_a_part_without_a_weighted_position_adds_nothing() -> None:
+    """The loss of such a part is 0 / 0, which is no divergence of the trial."""
+    results: list[tuple[Tensor, Tensor]] = []
+    for parts in (1, 4):
+        task = {"name": "haystack", "pairs": 2, "markers": 16}
+        recipe = Recipe.of({**with_training("tokens, dropout", accumulate=parts), "model": GPT, "task": task})
+        drawn = recipe.task.training(Streams.of(torch.tensor([3]), Purpose.TRAINING_DATA, 0), 12, FIRST_STEP)
+        batch = {name: tensor[0].clone() for name, tensor in drawn.items()}
+        batch["wanted"][6:] = False
+        layout = layout_of(recipe)
+        start = layout.initial(torch.tensor([1]))[0].to(recipe.dtype)
+        results.append(gradient_of(recipe, layout, start, batch, {}))
+    for whole, in_parts in zip(*results, strict=True):
+        assert bool(whole.isfinite().all())
+        torch.testing.assert_close(in_parts, whole, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.sampled(1)

@@ -295,6 +295,8 @@ OPEN = {"block": "group", "scorer": "softmax", "steps": 200, "written": "", "sto
         ({"stopping": ", stopping: {population: {metric: tvd, every: 50}}"}, False),
         ({"stopping": ", stopping: {asha: {min_steps: 50}}"}, True),
         ({"written": ", pad_shapes: false"}, False),
+        ({"written": ", diagnostics: true"}, False),
+        ({"written": ", accumulate: 2"}, False),
         ({"written": ", pad_shapes: true", "group": 1000, "steps": 10_000}, True),
         ({"written": ", pad_shapes: true", "length": "4", "width": "12"}, True),
     ],
@@ -303,6 +305,7 @@ def test_a_space_that_leaves_it_open_is_padded_where_shapes_are_many_and_short(
     changes: dict[str, Any], padded: bool
 ) -> None:
     for candidate in groups(spaces.parse(CUT.format(**{**OPEN, **changes}), "cut.yaml", FAMILIES), 3):
+        Recipe.of(candidate.config)
         assert candidate.config["training"]["pad_shapes"] is padded
         assert f'"pad_shapes":{str(padded).lower()}' in candidate.structure
         width = candidate.config["model"]["width"]

@@ -7,14 +7,20 @@ from torch import Tensor
 
 from graft.launching.planning.reading import read_space
 from spaces.records import Trial
+from tests.support.trials import config
+from tests.support.trials import trial as support_trial
 from workers.data.tasks import Batch
 from workers.data.tasks.affine import Affine
 from workers.engine import reported_metrics
+from workers.engine.retraining import retrain, weights
+from workers.engine.trained_model import trained_model
 
 pytestmark = pytest.mark.fast
 
 SPACES = ("affine", "copying_positions", "linear_attention", "max_retrieval", "set_complement", "transfer/curves")
 """Of the packaged ones under `quick`: losses and models of several kinds, conditions, and a learned architecture."""
+
+LOSS = ("loss", "raw", "")
 
 
 def trial_of(name: str) -> Trial:
@@ -34,6 +40,27 @@ def test_shapes_give_the_metrics_that_numbers_give(name: str, monkeypatch: pytes
     expected = reported_metrics.reported_metrics(trial)
     assert len(expected) > 1
     assert by_shapes(trial, monkeypatch) == expected
+
+
+EVERY = {"name": "every", "points": 6, "test_length": 8, "test_length_step": 4, "test_sigma": 1}
+REGRESSOR = {"name": "regressor", "width": 8, "heads": 2, "depth": 1, "mlp_multiple": 1}
+
+
+def test_a_task_that_sums_up_its_metrics_drops_no_diagnostics() -> None:
+    """The summary of `every` names all that it returns; diagnostics are reported beside it."""
+    plain = {**config(steps=1, every=1, validation_batch=4), "task": EVERY, "model": REGRESSOR}
+    watched = {**plain, "training": {**plain["training"], "diagnostics": True}}
+    names: list[set[tuple[str, str, str]]] = []
+    for configuration in (plain, watched):
+        candidate = support_trial(0, configuration)
+        [report] = retrain(candidate, steps=1, device="cpu", watch=lambda _: None)
+        names.append({metric[:3] for metric in report.metrics})
+        assert names[-1] == set(reported_metrics.reported_metrics(candidate))
+    added = {("attention_entropy layer=0 head=1", variant, where) for _, variant, where in names[0] - {LOSS}}
+    assert names[0] | added < names[1]
+    arrays = weights(candidate, variant="raw", steps=1, device="cpu", watch=lambda _: None)
+    raw = {name for name, variant, where in names[1] - {LOSS} if (variant, where) == ("raw", "")}
+    assert trained_model(candidate, arrays).metrics().keys() == raw
 
 
 def test_a_task_that_reads_a_number_is_evaluated_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,15 +14,18 @@ import yaml
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from graft.exports.huggingface.exporting import write_tokenizer
 from spaces import plugins
 from spaces.errors import StudyError
 from spaces.settings import MetricName, Objective
 from tests.support.inside import called
 from tests.support.trials import config, trial
 from workers.data.splits import Split
+from workers.engine import retraining
 from workers.engine.exporting import check_gpt2, check_variant, variant_of, write_gpt2
 from workers.engine.pack import Pack
-from workers.engine.retraining import weights
+from workers.engine.retraining import refit_temperature, weights
+from workers.engine.trained_model import trained_model
 from workers.networks.scorers import Scorer
 from workers.networks.scorers.adaptive_temperature import AdaptiveTemperature
 from workers.training.recipe import Recipe, layout_of
@@ -112,6 +115,29 @@ def test_a_language_model_goes_with_its_tokenizer_and_never_says_what_it_has_dro
     dropped = sorted({*range(size)} - {*text.kept})
     assert float(logits[..., dropped].max()) < -100
     assert tokenizer.eos_token_id == theirs.config.eos_token_id == size
+
+
+@pytest.mark.parametrize("tokenizer", [{"name": "character"}, {"name": "bpe", "vocabulary": 300}], ids=str)
+def test_written_tokenizers_read_capitals_as_a_task_in_lower_case_does(
+    tokenizer: dict[str, Any], tmp_path: Path
+) -> None:
+    task = {
+        "name": "language", "corpus": {"name": "stories", "words": 5000}, "length": 12, "rare": 5,
+        "tokenizer": tokenizer, "lower_case": True,
+    }  # fmt: skip
+    candidate = trial(0, {**settings(), "task": task})
+    recipe = Recipe.of(candidate.config)
+    layout = layout_of(recipe)
+    start = layout.split(layout.initial(torch.tensor([1]))[0])
+    arrays = {name: tensor.numpy() for name, tensor in start.items()}
+    write_gpt2(tmp_path / "gpt2", candidate.config, arrays)
+    (tmp_path / "graft").mkdir()
+    write_tokenizer(tmp_path / "graft", recipe)
+    known = recipe.task.tokenised
+    expected = [known.kept[token] for token in known.encode("The Cat")]
+    for folder in ("gpt2", "graft"):
+        read = Tokenizer.from_file(str(tmp_path / folder / "tokenizer.json"))
+        assert read.encode("The Cat").ids == expected
 
 
 def test_weights_are_those_at_the_end_of_training_and_of_its_average() -> None:
@@ -206,6 +232,44 @@ def test_the_command_writes_what_a_study_trained(search: Search, tmp_path: Path)
     ]:
         assert reason in search("weights", "tiny", *arguments, status=2)
         assert not (tmp_path / "x").exists()
+
+
+HAYSTACK = {"name": "haystack", "pairs": 4, "markers": 16}
+
+
+@pytest.mark.parametrize("position", ["learned", "alibi"])
+def test_a_refit_reads_each_query_where_its_sequence_asks_with_the_biases_of_positions(
+    position: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Softmax of the logits that are fitted is the model's own attention; padding is on the right."""
+    fitted: list[torch.Tensor] = []
+
+    def keep(logits: torch.Tensor, target: torch.Tensor) -> None:
+        fitted.extend([logits, target])
+        raise ValueError("kept")
+
+    monkeypatch.setattr(retraining, "best_temperatures", keep)
+    candidate = trial(0, {**settings(position={"name": position}), "task": HAYSTACK})
+    with pytest.raises(StudyError, match="kept"):
+        refit_temperature(candidate, condition="", steps=5, device="cpu", watch=lambda _: None)
+    arrays = weights(candidate, variant="raw", steps=5, device="cpu", watch=lambda _: None)
+    trained = trained_model(candidate, arrays)
+    batch = trained.batch()
+    layers = trained.recipe.model.attention(dict(trained.named_parameters()), batch)
+    shown = layers[-1].weights  # [N, h, q, k]
+    asked = [row.tolist().index(True) for row in batch["wanted"]]
+    assert min(asked) < max(asked) == shown.shape[2] - 1
+    expected = torch.cat([shown[number, :, at] for number, at in enumerate(asked)])
+    torch.testing.assert_close(fitted[0].softmax(-1), expected, rtol=1e-5, atol=1e-7)
+    assert bool(batch["relevant"].repeat_interleave(shown.shape[1], 0).gather(1, fitted[1][:, None]).all())
+
+
+def test_a_refit_of_several_models_is_refused_before_it_trains() -> None:
+    spline = {"activation": {"name": "spline", "knots": 9}}
+    learning = {"name": "architecture", "models": 2, "held_out_one_in": 0}
+    candidate = trial(3, {**settings(**spline), "task": HAYSTACK, "learning": learning})
+    with pytest.raises(StudyError, match=r"^trial 3 has learning architecture: it is several models$"):
+        refit_temperature(candidate, condition="", steps=5, device="cpu", watch=lambda _: pytest.fail("trains"))
 
 
 @pytest.mark.long

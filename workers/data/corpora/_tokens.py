@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +22,7 @@ from workers.data.corpora import Corpus
 from workers.data.corpora._parts import LEAST_PIECES, LONGEST, parts
 from workers.data.hashing import hash_of
 from workers.data.splits import Split
-from workers.data.tokenizers import Encoder, Tokenizer
+from workers.data.tokenizers import Encoder, HasFile, Tokenizer
 from workers.numerics.native import cache_folder
 
 _VERSION = 1
@@ -78,6 +79,23 @@ class Tokens:
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens below v."""
         return self.encoder.decode([self.kept[token] for token in tokens])
+
+    def file(self) -> tuple[str, str] | None:
+        """Return a tokenizer.json that reads texts as the task does, and the name of its last token.
+
+        It lowers texts where the task does, and has the encoder's tokens, dropped ones too; the
+        last token is the end of a text. None if the tokenizer has no such file.
+        """
+        if not isinstance(self.encoder, HasFile):
+            return None
+        text, end = self.encoder.file()
+        if not self.source.lower_case:
+            return text, end
+        tokenizer = json.loads(text)
+        steps = [{"type": "Lowercase"}]
+        steps += [tokenizer["normalizer"]] if tokenizer.get("normalizer") else []
+        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": steps}
+        return json.dumps(tokenizer, ensure_ascii=False), end
 
     @cached_property
     def data(self) -> Data:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -35,11 +35,14 @@ class BytePairFile(BytePairTokenizer):
         package, files = library(), self._files()
         read = package.Tokenizer.from_file if len(files) == 1 else package.ByteLevelBPETokenizer.from_file
         try:
-            return read(*map(str, files)).to_str()
+            tokenizer = read(*map(str, files))
+            learned = tokenizer.to_str()
         except Exception as error:  # the package raises nothing narrower
             raise PluginError(
                 f"task.tokenizer.path: {self.path.written!r} is no tokenizer: {shorten(str(error))}"
             ) from error
+        self._check_numbers(tokenizer.get_vocab().values())
+        return learned
 
     def content(self) -> str:
         contents = [file.read_bytes() for file in self._files()]
@@ -48,6 +51,14 @@ class BytePairFile(BytePairTokenizer):
         digest = hash_of(contents)
         self.path.check()
         return digest
+
+    def _check_numbers(self, numbers: Collection[int]) -> None:
+        """Raise PluginError for a gap between the tokens' numbers: the end of a text takes the next one."""
+        if missing := {*range(max(numbers, default=0))} - {*numbers}:
+            raise PluginError(
+                f"task.tokenizer.path: {self.path.written!r} has {len(numbers)} tokens, but none with the number "
+                f"{min(missing)}; their numbers must be 0, 1, 2 ... without gaps"
+            )
 
     def _files(self) -> Sequence[Path]:
         path = Path(self.path)

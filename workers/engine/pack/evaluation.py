@@ -26,7 +26,16 @@ from workers.networks.gradients.native_models import find_obstacle as find_nativ
 from workers.numerics.layout import Layout
 from workers.numerics.tracing import Traced
 from workers.training.averaging import RAW, Variant
-from workers.training.recipe import BoundRecipe, Recipe, average, evaluate, evaluation_keys, metrics_key, update_key
+from workers.training.recipe import (
+    BoundRecipe,
+    Recipe,
+    average,
+    evaluate,
+    evaluation_keys,
+    metrics_key,
+    summarise,
+    update_key,
+)
 
 LEAST_POSITIONS = 1 << 13
 """Positions evaluated together, even if a training batch has fewer, for longer inputs."""
@@ -146,4 +155,4 @@ class Evaluation:
                 sums[name] = sums.get(name, 0) + values.double().sum(-1)
         columns = {name: (total[:used] / count).tolist() for name, total in sums.items()}
         lanes = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-        return [self._recipe.task.summary(means) for means in lanes]
+        return [summarise(self._recipe, means) for means in lanes]

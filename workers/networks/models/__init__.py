@@ -49,6 +49,8 @@ class Attention(NamedTuple):
     query_from: Affine | None = None
     """The source of queries, before a rotation; None if norms or convolutions intervene."""
     key_from: Affine | None = None
+    bias: Tensor | None = None  # [h, q, k]
+    """The numbers that positions add to scaled logits; None if they add none."""
 
 
 class Model(ABC):

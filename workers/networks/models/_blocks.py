@@ -157,7 +157,8 @@ class SelfAttention:
         query, key, value = self._queries_keys_values(stream, parameters)
         weights = self._weights(query, key, value, visible, parameters)
         query_from, key_from = self._sources(stream, parameters)
-        return Attention(query, key, weights, visible, query_from, key_from)
+        bias = self.position.bias(self.heads, value)
+        return Attention(query, key, weights, visible, query_from, key_from, bias)
 
     def _queries_keys_values(self, stream: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
         """Return [N, h, s, c] each, positions rotated into queries and keys."""
