@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -57,11 +58,15 @@ _COLUMNS = tuple(
 _HEADINGS = {Part.FIGURES: "Figures"}
 
 
-def read(reader: Reader, study: str) -> StudyData:
-    """Return a study's data, for as long as the reader is open; StudyError if there is none."""
+def read(reader: Reader, study: str, *, runs_code: bool = True) -> StudyData:
+    """Return a study's data, for as long as the reader is open; StudyError if there is none.
+
+    Its tasks of a transfer and its prior are read by the plug-ins that are stored with the study.
+    Without `runs_code`, a study that has any is read as one without tasks and prior.
+    """
     stored, times = reader.study(study), ("number", "started_at", "finished_at")
     lasted = (pl.col("finished_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
-    return StudyData(
+    data = StudyData(
         study=stored.row,
         load_trials=lambda: _read_trials(stored),
         load_metrics=stored.metric_batches,
@@ -73,6 +78,9 @@ def read(reader: Reader, study: str) -> StudyData:
         load_prior=lambda: _read_prior(reader, stored),
         reserved=reserved_metrics(),
     )
+    if runs_code or stored.sources().is_empty():
+        return data
+    return replace(data, load_transfer_tasks=dict, load_prior=lambda: None)
 
 
 def _read_trials(study: StudyReader) -> pl.DataFrame:

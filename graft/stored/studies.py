@@ -12,6 +12,7 @@ import polars as pl
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from spaces import parse_stored
+from spaces.errors import PluginError
 from spaces.plugins.active import using
 from spaces.reading.claim_section import claims_of_text
 from spaces.reading.transfer_section import has_one_objective, is_transfer_text
@@ -80,11 +81,18 @@ class TransferTask:
     is_target: bool
 
 
-def read_transfer_space(reader: Reader, row: Mapping[str, Any]) -> TransferSpace | None:
-    """Return the space of a transfer, given its row; None for any other study."""
+def read_transfer_space(reader: Reader, row: Mapping[str, Any], *, runs_code: bool = True) -> TransferSpace | None:
+    """Return the space of a transfer, given its row; None for any other study.
+
+    To read it runs the plug-ins that are stored with the study. Without `runs_code`, raises
+    PluginError for a study that has any.
+    """
     if not is_transfer_text(row["space"]):
         return None
-    with using(read_outside(reader, row["name"])):
+    outside = read_outside(reader, row["name"])
+    if outside.bundles and not runs_code:
+        raise PluginError(f"study {row['name']} has plug-ins of its own, whose code does not run here")
+    with using(outside):
         space = parse_stored(row, families())
     assert isinstance(space, TransferSpace), "that is what its text says"
     return space
