@@ -142,10 +142,10 @@ def _read_tenth(stored: StudyReader) -> dict[str, Any] | None:
 
 
 def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Ranges) -> Mapping[str, Any]:
-    """Return the figures of a sample of the study's trials; empty before the first result."""
+    """Return the figures of a sample of the study's trials, or `lacking`, the trials it is without."""
     sample = read_sample(stored)
     if sample.trials.is_empty():
-        return {}
+        return {"lacking": _name_lacking(stored)}
     maximize = stored.row["direction"] == "maximize"
     best = sample.trials.sort("objective", descending=maximize, maintain_order=True)
     kept = ranges.keep(best)
@@ -196,6 +196,12 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     }
 
 
+def _name_lacking(stored: StudyReader) -> str:
+    """Return the words for the trials that a study without a figure is waiting for."""
+    broken = stored.trials("feasible IS FALSE", "number", 1, ("number",))
+    return "feasible trial" if broken.height else "trial"
+
+
 def _view_arms(reader: Reader, stored: StudyReader) -> ArmsView | None:
     """Return the arms of an experiment against its first one; None where that has no result yet."""
     try:
@@ -206,8 +212,8 @@ def _view_arms(reader: Reader, stored: StudyReader) -> ArmsView | None:
 
 def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
     """Return the values of the configuration that are the same in all trials of the sample."""
-    config: Mapping[str, Any] = json.loads(stored.trials(top=1, columns=("config",))["config"][0])
     trials = sample.trials
+    config: Mapping[str, Any] = json.loads(stored.trials(f"number = {trials['number'][0]}", columns=("config",)).item())
     columns = (name for name in trials.columns if name.startswith(PARAMS_PREFIX))
     varied = [name.removeprefix(PARAMS_PREFIX) for name in columns if trials[name].n_unique() > 1]
     paths = {f"{path}{end}" for path in varied for end in ("", ".name")}
@@ -223,7 +229,7 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
     maximize = stored.row["direction"] == "maximize"
     best = sample.trials.sort("objective", descending=maximize).head(1)
     others, objective, rank = sample.trials["objective"].drop_nulls(), trial["objective"], ""
-    if objective is not None and others.n_unique() > 1:
+    if objective is not None and trial["feasible"] is not False and others.n_unique() > 1:
         worse = (others < objective if maximize else others > objective).sum()
         rank = f"better than {100 * worse / others.len():.0f} % of the trials"
     notes = stored.trial_notes().filter(number=number)
