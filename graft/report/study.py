@@ -20,7 +20,7 @@ from graft.report.rendering.formatting import number
 from graft.report.sections import FigureNumbers, Omission, Part, Section
 from graft.stored.fingerprints import SURROGATE, read_fingerprints
 from graft.stored.params import StoredParams
-from graft.stored.studies import read_transfer_tasks
+from graft.stored.studies import describe_objective, read_transfer_tasks
 from search.analysis.prior_use import READ, PriorUse, assess_prior
 from search.analysis.study.scores import Reserved
 from search.analysis.study.trials import count_states
@@ -204,7 +204,7 @@ def _opening(data: StudyData, sections: Sequence[Section]) -> list[Block]:
     started = f", started {study['created_at']:%Y-%m-%d %H:%M} UTC" if study["created_at"] else ""
     total = sum(counts.values())
     second = study.get("second_objective")
-    aim = f"{study['direction']} {study['objective']}"
+    aim = describe_objective(study)
     aim = f"Its objectives are to {aim} and to {second}" if second else f"Its objective is to {aim}"
     text = (
         f"The study is {study['state']}{started}. {aim}; "

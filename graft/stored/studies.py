@@ -15,7 +15,7 @@ from spaces import parse_stored
 from spaces.errors import PluginError
 from spaces.plugins.active import using
 from spaces.reading.claim_section import claims_of_text
-from spaces.reading.transfer_section import has_one_objective, is_transfer_text
+from spaces.reading.transfer_section import has_one_objective, is_transfer_text, objectives_of_text
 from spaces.records import TERMINAL
 from spaces.settings import Objective
 from spaces.transfer import TransferSpace
@@ -63,6 +63,24 @@ def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tup
     """
     is_told = row["state"] == "finished" or not claims_of_text(row["space"])
     return (is_told and has_one_objective(row["space"]) and reader.study(row["name"]).best()) or (None, None)
+
+
+def describe_objective(row: Mapping[str, Any]) -> str:
+    """Return the objective of a row of `studies` with its direction; those of the tasks if they differ."""
+    text: str = row.get("space") or ""
+    if has_one_objective(text):
+        return f"{row['direction']} {row['objective']}"
+    of_tasks = objectives_of_text(text).items()
+    return ", ".join(f"{objective.direction} {objective} on {task}" for task, objective in of_tasks)
+
+
+def name_objective(row: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+    """Return the objective of a trial with these `params`: in a transfer that of its task.
+
+    `row` is the study's row of `studies`, of whose space only the text is read.
+    """
+    task = params.get("transfer.target", params.get("transfer.task"))
+    return str(objectives_of_text(row["space"]).get(task, row["objective"]))
 
 
 def read_state(reader: Reader, row: Mapping[str, Any]) -> str:

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from graft.files import OutputError
 from graft.report.data import StudyData
 from graft.report.rendering import formatting
-from graft.report.rendering.document import Table
+from graft.report.rendering.document import Paragraph, Table
 from graft.report.sections import FigureNumbers
+from graft.report.sections.best_trials import BestTrials
 from graft.report.sections.fingerprints import Fingerprints
-from graft.report.study import read, render
+from graft.report.study import document, read, render
 from graft.stored.fingerprints import StoredFingerprint
 from search.analysis.study.trials import best_trials, compare_parameters, count_states
 from spaces.records import TrialResult
@@ -141,6 +142,18 @@ def test_the_best_of_a_fingerprint_is_feasible(tmp_path: Path) -> None:
     assert isinstance(table, Table)
     assert table.header == ["fingerprint", "trials", "best tvd/bema", "torch"]
     assert table.rows == [["0", "7", "0.16", "2.0"], ["1", "7", "0.15", "2.1"]]
+
+
+def test_trials_of_tasks_with_objectives_of_their_own_have_no_best_ones(four_groups: StudyData) -> None:
+    text = (
+        "transfer: {tasks: {a: {space: {}, objective: {maximize: accuracy/raw}}, b: {space: {}}}}\n"
+        "search: {objective: {minimize: tvd/bema}}"
+    )
+    data = replace(four_groups, study={**four_groups.study, "space": text})
+    assert BestTrials(data=four_groups).applies
+    assert not BestTrials(data=data).applies
+    [first, *_] = [block for block in document(data).blocks if isinstance(block, Paragraph)]
+    assert "Its objective is to maximize accuracy/raw on a, minimize tvd/bema on b; " in first.text
 
 
 def test_another_ending_is_refused_with_the_choices(four_groups: StudyData, tmp_path: Path) -> None:

@@ -162,6 +162,58 @@ def test_a_study_without_a_feasible_trial_says_so(tmp_path: Path) -> None:
         assert "better than" not in read(client, "/studies/demo/trials/3")
 
 
+def test_numbers_beside_words_of_a_parameter_are_told_apart(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        write_study(store)
+    values = {0: 1, 1: 1, 2: 1.5e-7, 3: "x"}
+    for number, value in values.items():
+        raw(url, f"UPDATE trials SET params = '{json.dumps({'mixed': value})}' WHERE number = {number}")
+    with client_of(url) as client:
+        pages = [read(client, f"/studies/demo/trials/{number}") for number in values]
+    rows = (re.search(r"mixed</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td>", page) for page in pages)
+    shown = [row.groups() for row in rows if row]
+    assert [best for _, best, _ in shown] == ["1"] * 4
+    assert ["<b>" in value for value, _, _ in shown] == [False, False, True, True]
+    assert [place.replace("\xa0", " ") for _, _, place in shown] == [f"same as {n} %" for n in (50, 50, 25, 25)]
+
+
+OWN_OBJECTIVES = """
+transfer:
+  tasks:
+    short: {space: {}, objective: {maximize: accuracy/raw}}
+    long: {space: {}}
+  architecture: {model.scorer: {choice: [softmax, ssa]}}
+search: {objective: {minimize: tvd/bema}}
+"""
+
+
+def test_trials_of_tasks_with_objectives_of_their_own_are_not_ranked(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        write_study(store)
+        write_study(store, "other")
+    raw(url, f"UPDATE studies SET space = '{OWN_OBJECTIVES}'")
+    # With plug-ins of their own, so that the server reads no more of them than the text.
+    columns = "study_id, bundle, module, path, is_package, sha256, text, plugins"
+    raw(url, f"INSERT INTO sources ({columns}) SELECT id, 0, 'own', 'own.py', 0, '', '', '[]' FROM studies")
+    task = "json_object('transfer.target', CASE number % 2 WHEN 0 THEN 'short' ELSE 'long' END, 'x', number)"
+    raw(url, f"UPDATE trials SET params = {task}")
+    with client_of(url) as client:
+        page, other = read(client, "/studies/demo"), read(client, "/compare?study=demo&study=other")
+        short, long = (read(client, f"/studies/demo/trials/{number}") for number in (2, 3))
+        groups = read(client, "/studies/demo/trials?group=params.x")
+    assert "<h2>History</h2>" not in page
+    assert 'id="best-' not in page
+    assert "maximize accuracy/raw on short, minimize tvd/bema on long" in page
+    assert "trials of different tasks are not ranked" in page
+    assert "the numbers cannot be compared" in other
+    assert "(accuracy/raw)" in short
+    assert "(tvd/bema)" in long
+    assert not any(word in text for word in ("better than", "the best") for text in (short, long))
+    assert "tvd/bema" not in groups
+
+
 # ------------------------------------------------------------------------------------------------ studies and queue
 
 
