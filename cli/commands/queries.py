@@ -208,6 +208,7 @@ def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
 
 def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> str:
     from graft.stored.fingerprints import describe_gpu_rates
+    from graft.stored.studies import name_objective
     from spaces.records import describe_constraints
 
     steps, group = f"{row['steps']:,} steps", f"group {row['group_number']}"
@@ -215,7 +216,7 @@ def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Seque
     if row["parent"] is not None:
         lines.append(f"goes on from trial {row['parent']} at step {row['parent_step']:,}")
     if row["objective"] is not None:
-        lines.append(f"{study['objective']} {row['objective']:.6g}")
+        lines.append(f"{name_objective(study, row['params'])} {row['objective']:.6g}")
     if row["second_objective"] is not None:
         lines.append(f"{study['second_objective'].partition(' ')[2]}: {row['second_objective']:.6g}")
     lines += describe_constraints(row["constraints"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from graft.report.rendering.formatting import number
 from graft.report.sections import FigureNumbers, Omission, Part, Section
 from graft.stored.fingerprints import SURROGATE, read_fingerprints
 from graft.stored.params import StoredParams
-from graft.stored.studies import read_transfer_tasks
+from graft.stored.studies import describe_objective, read_transfer_tasks
 from search.analysis.prior_use import READ, PriorUse, assess_prior
 from search.analysis.study.scores import Reserved
 from search.analysis.study.trials import count_states
@@ -57,11 +58,15 @@ _COLUMNS = tuple(
 _HEADINGS = {Part.FIGURES: "Figures"}
 
 
-def read(reader: Reader, study: str) -> StudyData:
-    """Return a study's data, for as long as the reader is open; StudyError if there is none."""
+def read(reader: Reader, study: str, *, runs_code: bool = True) -> StudyData:
+    """Return a study's data, for as long as the reader is open; StudyError if there is none.
+
+    Its tasks of a transfer and its prior are read by the plug-ins that are stored with the study.
+    Without `runs_code`, a study that has any is read as one without tasks and prior.
+    """
     stored, times = reader.study(study), ("number", "started_at", "finished_at")
     lasted = (pl.col("finished_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
-    return StudyData(
+    data = StudyData(
         study=stored.row,
         load_trials=lambda: _read_trials(stored),
         load_metrics=stored.metric_batches,
@@ -73,6 +78,9 @@ def read(reader: Reader, study: str) -> StudyData:
         load_prior=lambda: _read_prior(reader, stored),
         reserved=reserved_metrics(),
     )
+    if runs_code or stored.sources().is_empty():
+        return data
+    return replace(data, load_transfer_tasks=dict, load_prior=lambda: None)
 
 
 def _read_trials(study: StudyReader) -> pl.DataFrame:
@@ -196,7 +204,7 @@ def _opening(data: StudyData, sections: Sequence[Section]) -> list[Block]:
     started = f", started {study['created_at']:%Y-%m-%d %H:%M} UTC" if study["created_at"] else ""
     total = sum(counts.values())
     second = study.get("second_objective")
-    aim = f"{study['direction']} {study['objective']}"
+    aim = describe_objective(study)
     aim = f"Its objectives are to {aim} and to {second}" if second else f"Its objective is to {aim}"
     text = (
         f"The study is {study['state']}{started}. {aim}; "

@@ -18,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 from graft.plugins.families import families
 from spaces import parse_stored
 from spaces.errors import GraftError
+from spaces.records import Scalar
 from spaces.space import Space
 from storage.frames.columns import JSON_COLUMNS
 from storage.frames.study import StudyReader
@@ -77,6 +78,13 @@ class StoredParams:
         """The study's space; None if this version cannot read it any more."""
         with suppress(GraftError):
             return parse_stored(self._study.row, families())
+
+
+def spell_param(value: Scalar | None, column: pl.Series) -> Scalar | None:
+    """Return a param as `unpack_params` writes it into a column: a number beside words is a text."""
+    if value is None or column.dtype != pl.String:
+        return value
+    return pl.Series([json.dumps(value)]).str.json_decode(pl.String).item()
 
 
 def unpack_params(trials: pl.DataFrame) -> pl.DataFrame:

@@ -12,10 +12,11 @@ import polars as pl
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from spaces import parse_stored
+from spaces.errors import PluginError
 from spaces.experiment import ARM
 from spaces.plugins.active import using
 from spaces.reading.claim_section import claims_of_text
-from spaces.reading.transfer_section import has_one_objective, is_transfer_text
+from spaces.reading.transfer_section import has_one_objective, is_transfer_text, objectives_of_text
 from spaces.records import TERMINAL
 from spaces.settings import Objective
 from spaces.transfer import TransferSpace
@@ -66,6 +67,24 @@ def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tup
     return (is_told and has_one_objective(row["space"]) and reader.study(row["name"]).best()) or (None, None)
 
 
+def describe_objective(row: Mapping[str, Any]) -> str:
+    """Return the objective of a row of `studies` with its direction; those of the tasks if they differ."""
+    text: str = row.get("space") or ""
+    if has_one_objective(text):
+        return f"{row['direction']} {row['objective']}"
+    of_tasks = objectives_of_text(text).items()
+    return ", ".join(f"{objective.direction} {objective} on {task}" for task, objective in of_tasks)
+
+
+def name_objective(row: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+    """Return the objective of a trial with these `params`: in a transfer that of its task.
+
+    `row` is the study's row of `studies`, of whose space only the text is read.
+    """
+    task = params.get("transfer.target", params.get("transfer.task"))
+    return str(objectives_of_text(row["space"]).get(task, row["objective"]))
+
+
 def read_state(reader: Reader, row: Mapping[str, Any]) -> str:
     """Return a study row's state; `interrupted` if it says running and no process holds it."""
     return "interrupted" if row["state"] == "running" and not reader.study(row["name"]).holder() else row["state"]
@@ -97,11 +116,18 @@ def read_at(content: Any) -> str:
     return goal.get("at", "best") if isinstance(goal, Mapping) else "best"
 
 
-def read_transfer_space(reader: Reader, row: Mapping[str, Any]) -> TransferSpace | None:
-    """Return the space of a transfer, given its row; None for any other study."""
+def read_transfer_space(reader: Reader, row: Mapping[str, Any], *, runs_code: bool = True) -> TransferSpace | None:
+    """Return the space of a transfer, given its row; None for any other study.
+
+    To read it runs the plug-ins that are stored with the study. Without `runs_code`, raises
+    PluginError for a study that has any.
+    """
     if not is_transfer_text(row["space"]):
         return None
-    with using(read_outside(reader, row["name"])):
+    outside = read_outside(reader, row["name"])
+    if outside.bundles and not runs_code:
+        raise PluginError(f"study {row['name']} has plug-ins of its own, whose code does not run here")
+    with using(outside):
         space = parse_stored(row, families())
     assert isinstance(space, TransferSpace), "that is what its text says"
     return space

@@ -16,6 +16,8 @@ from spaces.grammar.overrides import replace_all, replace_at, to_yaml
 from spaces.grammar.sections import Families, read_count
 from spaces.messages import no_such, shorten
 from spaces.reading import catalogue
+from spaces.reading.search_section import read_objective
+from spaces.settings import Objective
 from spaces.space import DrawnSpace
 from spaces.transfer import BASELINE, Domain, TransferSpace, list_forms
 
@@ -63,10 +65,20 @@ def has_one_objective(text: str) -> bool:
         search = _find(root, "search") if _is_section(root) else None
         objective = _find(search, "objective") if search else None
         return objective is None or not isinstance(objective.content, tuple)
-    shared = _find(_require(root, "search"), "objective")
-    nodes = (_find(task, "objective") for task in _read_tasks(root).values())
-    objectives = [node or shared for node in nodes]
-    return len({objective.text if objective else "" for objective in objectives}) == 1
+    return len(set(objectives_of_text(text).values())) == 1
+
+
+@lru_cache(_TEXTS)
+def objectives_of_text(text: str) -> Mapping[str, Objective]:
+    """Map each task of a transfer to its objective, by its space's unread text; else empty."""
+    if not is_transfer_text(text):
+        return {}
+    root = read(compose(text, "the space"))
+    search, objectives = _require(root, "search"), dict[str, Objective]()
+    for name, task in _read_tasks(root).items():
+        node = _find(task, "objective") or _require(search, "objective")
+        objectives[name] = read_objective(node, None, f"transfer.tasks.{name}.objective")
+    return objectives
 
 
 def inline_spaces(root: Node) -> Node:

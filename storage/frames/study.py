@@ -37,6 +37,8 @@ from storage.test_sets import unseal
 BATCH_OF_TRIALS = 1_000
 """Trials that are read at once: their JSON is some thousand bytes each."""
 ALL_NUMBERS = range(MOST_TRIALS)
+_HAS_SCORE = "objective IS NOT NULL AND feasible IS NOT FALSE"
+"""The condition of the trials that are ranked."""
 
 
 @final
@@ -137,17 +139,16 @@ class StudyReader:
         return self._answers.read(sql, {"number": pl.Int64()})["number"]
 
     def values(self, expression: str, where: str | None = None) -> pl.DataFrame:
-        """Return value, an SQL expression as in `trials`, and objective of each trial with one."""
+        """Return value, an SQL expression as in `trials`, and objective of feasible trials with one."""
         spelled = spell_paths(self._answers, self._id, expression)
         condition = self._spell_condition(where)
         columns = self._choose([f"({spelled}) AS value", "objective"])
-        return self._answers.infer(f"{columns} AND objective IS NOT NULL{condition}")
+        return self._answers.infer(f"{columns} AND {_HAS_SCORE}{condition}")
 
     def scores(self) -> pl.DataFrame:
         """Return number and objective of the feasible trials that have one, in no order."""
         schema = {name: TRIALS[name] for name in ("number", "objective")}
-        has_score = "objective IS NOT NULL AND feasible IS NOT FALSE"
-        return self._answers.read(f"{self._choose(tuple(schema))} AND {has_score}", schema)
+        return self._answers.read(f"{self._choose(tuple(schema))} AND {_HAS_SCORE}", schema)
 
     def contenders(self) -> pl.DataFrame:
         """Return number, objective and second_objective of feasible trials on the Pareto front."""
@@ -158,8 +159,7 @@ class StudyReader:
         window = f"OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
         leading = f"{best}(second_objective) {window} AS best_so_far"
         schema = {name: TRIALS[name] for name in ("number", "objective", "second_objective")}
-        both = "objective IS NOT NULL AND second_objective IS NOT NULL AND feasible IS NOT FALSE"
-        ranked = f"{self._choose([*schema, leading])} AND {both}"
+        ranked = f"{self._choose([*schema, leading])} AND {_HAS_SCORE} AND second_objective IS NOT NULL"
         chosen = f"SELECT {', '.join(schema)} FROM ({ranked}) AS ranked"
         return self._answers.read(f"{chosen} WHERE second_objective = best_so_far", schema)
 

@@ -226,6 +226,19 @@ def test_show_gives_configuration_draws_and_the_course_of_every_metric(search: S
     assert rows(metrics)[2] == ["tvd", "raw", "3", "0.26", "100", "0.52", "50", "0.286", "200"]
 
 
+def test_show_names_the_objective_of_a_trials_own_task(search: Search, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/own.db"
+    with open_store(url) as store:
+        studies.write_study(store)
+    tasks = "{short: {space: {}, objective: {maximize: accuracy/raw}}, long: {space: {}}}"
+    shared = "search: {objective: {minimize: tvd/bema}}"
+    raw(url, f"UPDATE studies SET space = 'transfer: {{tasks: {tasks}}}\n{shared}'")
+    raw(url, "UPDATE trials SET params = json_object('transfer.target', 'short') WHERE number = 3")
+    raw(url, "UPDATE trials SET params = json_object('transfer.task', 'long') WHERE number = 4")
+    assert "\naccuracy/raw 0.13\n" in search("show", "demo", "3", "--storage", "own.db").text
+    assert "\ntvd/bema 0.14\n" in search("show", "demo", "4", "--storage", "own.db").text
+
+
 def test_show_gives_programs_one_object_with_every_metric(search: Search) -> None:
     trial = search("show", "demo", "17", "--format", "json").json
     assert trial["config"] == studies.trial(17).config

@@ -17,11 +17,13 @@ from graft.launching.planning.learning import sources_of_database
 from graft.launching.planning.task_advice import read_task_advice
 from graft.plugins.families import families
 from graft.retraining.replay import read_replays
+from graft.stored.studies import name_objective
 from search.steering.controller import Controller
 from search.steering.strategies import begin
 from spaces import SpaceError, load, parse
 from spaces.errors import PluginError, StudyError
 from spaces.reading import catalogue
+from spaces.reading.transfer_section import has_one_objective, objectives_of_text
 from spaces.records import LearnedSpline, Metric, Offer, Outcome, Report, StoredTrial, Trial, TrialResult
 from spaces.transfer import BASELINE, StageOne, StageTwo, TransferSpace
 from storage import open_reader, open_store
@@ -585,6 +587,19 @@ def test_a_first_report_of_any_task_is_held_against_its_own_objective() -> None:
     other.exchange([], Offer(worker="w", lanes=9))
     with pytest.raises(StudyError, match="accuracy/raw"):
         other.exchange([wrong], Offer(worker="w", lanes=0, structure="other"))
+
+
+def test_a_text_tells_the_objective_of_each_task_as_its_space_does() -> None:
+    for space in (transfer(), transfer(MIXED)):
+        by_text = objectives_of_text(space.text)
+        assert by_text == {domain.name: domain.baseline.search.objective for domain in space.domains}
+        assert has_one_objective(space.text) == space.tells_best
+        row = {"space": space.text, "direction": "minimize", "objective": "none/raw"}
+        for number in range(ALL):
+            trial = space.sample(number, lambda _: 0.5)
+            assert name_objective(row, trial.params) == str(space.search_of(number).objective)
+    row = {"space": "study: demo", "direction": "minimize", "objective": "loss/raw"}
+    assert name_objective(row, {"transfer.target": "seven"}) == "loss/raw"
 
 
 def test_a_sampler_with_fewer_points_than_trials_ends_its_search() -> None:

@@ -22,8 +22,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import optuna
 import pytest
 
+from graft.exports.interchange.optuna_studies import open_storage
+from graft.stored.params import StoredParams
+from storage import open_reader
 from tests.support.databases import raw
 from tests.support.inside import called
 from workers.numerics.version import NUMERICS
@@ -105,6 +109,22 @@ def test_the_database_is_whole_and_stays_so_when_it_is_brought_up(search: Search
     }
     assert re.search(r": good, \d+ rules looked at\n$", search("db", "check"))
     search("db", "upgrade", "--dry-run")
+
+
+def test_optuna_tells_the_options_of_0_1_0_apart(search: Search, url: str) -> None:
+    """That version wrote `softmax` for softmax at any temperature."""
+    study = optuna.load_study(study_name="layered", storage=open_storage(url))
+    with open_reader(url) as reader:
+        stored = reader.study("layered")
+        present = StoredParams(stored).unpack(stored.trials())["params.model.scorer"].to_list()
+    assert [trial.params["model.scorer"] for trial in study.trials] == present
+    choices = study.trials[0].distributions["model.scorer"].choices
+    assert set(choices) == {
+        "{softmax: {temperature: 0.5}}",
+        "{softmax: {temperature: 1}}",
+        "{softmax: {temperature: 2}}",
+        "ssa",
+    }
 
 
 def test_trials_of_0_1_0_have_fingerprints_of_what_is_known_of_them(search: Search, url: str) -> None:

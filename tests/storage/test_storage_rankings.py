@@ -101,7 +101,7 @@ def test_a_sample_is_drawn_by_a_hash_and_has_the_best(ranked: str, monkeypatch: 
     raw(ranked, "DELETE FROM trials WHERE number = 8")
     with open_reader(ranked) as reader:
         sample = read_sample(reader.study("study"))
-        everything = reader.study("study").trials("objective IS NOT NULL")
+        everything = reader.study("study").trials("objective IS NOT NULL AND feasible IS NOT FALSE")
         best = reader.study("study").trials(top=3)["number"].to_list()
     assert sample.every == 4
     scored = set(everything["number"])

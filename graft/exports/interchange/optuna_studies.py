@@ -12,6 +12,7 @@ import polars as pl
 from graft.files import writing
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
+from graft.stored.params import StoredParams
 from search.optuna_view.journal import write_journal
 from search.optuna_view.storage import Reading, ReadOnlyStorage, Version
 from search.optuna_view.trials import COLUMNS
@@ -96,12 +97,12 @@ class DatabaseStudies:
             # A trial that trains has another validation each time.
             stale = [number for number, row in versions.items() if row[0] == "running" or known.get(number) != row]
             metric, variant, condition = map(quote, MetricName.of(str(stored.row["objective"])))
-            rows: list[dict[str, Any]] = []
+            params, rows = StoredParams(stored), list[dict[str, Any]]()
             validations: dict[int, dict[int, float | None]] = {}
             for start in range(0, len(stale), _BATCH):
                 numbers = stale[start : start + _BATCH]
                 chosen = f"number IN ({', '.join(map(str, numbers))})"
-                rows += stored.trials(chosen, columns=COLUMNS).rows(named=True)
+                rows += params.renew(stored.trials(chosen, columns=COLUMNS)).rows(named=True)
                 ids = {row["id"]: row["number"] for row in rows[-len(numbers) :]}
                 listed = ", ".join(map(str, ids))
                 values = reader.query(

@@ -59,10 +59,11 @@ class Known:
         return "\n".join(describe(self))
 
 
-def read_task_advice(reader: Reader, task: str, difference: float | None = None) -> Known:
+def read_task_advice(reader: Reader, task: str, difference: float | None = None, *, runs_code: bool = True) -> Known:
     """Return what the database knows of a task, or of its family if the task has no trials.
 
-    Seeds are counted for a `difference` of two arms. Raises GraftError if it is not above 0,
+    Seeds are counted for a `difference` of two arms. Without `runs_code`, transfers with plug-ins
+    of their own are left out, as only these plug-ins can read them. Raises GraftError if it is not above 0,
     PluginError for an unknown task, and StudyError if neither the task nor its family has trials.
     """
     if difference is not None and not 0 < difference < math.inf:
@@ -70,7 +71,7 @@ def read_task_advice(reader: Reader, task: str, difference: float | None = None)
     stored = sorted(reader.query("SELECT DISTINCT task FROM trials WHERE objective IS NOT NULL")["task"].drop_nulls())
     if task not in stored and task not in member_names("task"):
         raise PluginError(no_such("task", task, sorted({*member_names("task"), *stored})))
-    if trials := _read_evidence(reader, [task]):
+    if trials := _read_evidence(reader, [task], runs_code=runs_code):
         return Known(task=task, tasks=(task,), family=None, found=advise_task(trials, difference))
     family = family_of("task")
     members: dict[str, type] = {}
@@ -82,7 +83,7 @@ def read_task_advice(reader: Reader, task: str, difference: float | None = None)
         if kind is family or not issubclass(kind, family):
             continue
         kin = sorted(name for name, member in members.items() if name != task and issubclass(member, kind))
-        if kin and (evidence := _read_evidence(reader, kin)):
+        if kin and (evidence := _read_evidence(reader, kin, runs_code=runs_code)):
             names = tuple(sorted({json.loads(piece.setting.task)["name"] for piece in evidence}))
             return Known(task=task, tasks=names, family=kind.__name__, found=advise_task(evidence, difference))
     raise StudyError(
@@ -91,7 +92,7 @@ def read_task_advice(reader: Reader, task: str, difference: float | None = None)
     )
 
 
-def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
+def _read_evidence(reader: Reader, tasks: Sequence[str], *, runs_code: bool = True) -> list[Evidence]:
     """Return the trained trials of some tasks by study and setting, the first MOST of each study.
 
     Unfinished studies with a claim, and trials of a transfer that got an architecture, are left
@@ -111,8 +112,8 @@ def _read_evidence(reader: Reader, tasks: Sequence[str]) -> list[Evidence]:
         if trials.is_empty():
             continue
         try:
-            transfer = read_transfer_space(reader, row)
-        except (SpaceError, PluginError):  # only another version of Graft can read it
+            transfer = read_transfer_space(reader, row, runs_code=runs_code)
+        except (SpaceError, PluginError):  # only another version of Graft, or code that may not run, can read it
             continue
         content = content_of(row["space"], row["name"])
         is_random, of_study = _is_random(content), (row["objective"], row["direction"], read_at(content))

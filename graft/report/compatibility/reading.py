@@ -37,7 +37,7 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
     """Return a study's matrix and what its trials learned; TransferError if they make no matrix."""
     stored = reader.study(study)
     row, architectures = stored.row, stored.architectures.read()
-    trials = StoredParams(stored).renew(stored.trials(columns=READ))
+    trials = StoredParams(stored).renew(stored.trials("feasible IS NOT FALSE", columns=READ))
     column = request.target or target_of(trials)
     wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}
     directions: dict[str, Direction] = {name: objective.direction for name, objective in wanted.items()}

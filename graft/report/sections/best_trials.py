@@ -9,6 +9,7 @@ from graft.report.rendering.document import Block, Paragraph, Table
 from graft.report.rendering.formatting import number, parameter
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.trials import best_trials, compare_parameters
+from spaces.reading.transfer_section import has_one_objective
 
 
 @final
@@ -22,7 +23,8 @@ class BestTrials(Section):
 
     @property
     def applies(self) -> bool:
-        return not self.data.study.get("second_objective")
+        study = self.data.study
+        return not study.get("second_objective") and has_one_objective(study.get("space") or "")
 
     def findings(self) -> Iterable[str]:
         best = best_trials(self.data.ended, self.data.study["direction"], 1).row(0, named=True)

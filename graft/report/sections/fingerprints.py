@@ -51,8 +51,8 @@ class Fingerprints(Section):
         conditions = self.data.conditions
         objective = pl.col("objective")
         best = objective.min() if self.data.study["direction"] == "minimize" else objective.max()
-        counted = self.data.trials.group_by("fingerprint").agg(pl.len(), best)
-        measures = {print_: counts for print_, *counts in counted.iter_rows()}
+        counted = dict(self.data.trials.group_by("fingerprint").agg(pl.len()).iter_rows())
+        leading = dict(self.data.ended.group_by("fingerprint").agg(best).iter_rows())
         shown = {
             word: name
             for word, name in _COLUMNS.items()
@@ -61,7 +61,7 @@ class Fingerprints(Section):
         rows: list[list[str]] = []
         sources: dict[str, set[str | None]] = {}
         for fingerprint in conditions:
-            counts = map(number, measures.get(fingerprint.number, (0, None)))
+            counts = (number(counted.get(fingerprint.number, 0)), number(leading.get(fingerprint.number)))
             values = (getattr(fingerprint, name) for name in shown.values())
             texts = (MISSING if value is None else str(value) for value in values)
             rows.append([str(fingerprint.number), *counts, *texts])

@@ -22,7 +22,7 @@ _WITH_PARAMS = ("number", "state", "objective", "second_objective", "params")
 
 @dataclass(frozen=True)
 class Sample:
-    """Trials that have an objective, by number."""
+    """Feasible trials that have an objective, by number."""
 
     trials: pl.DataFrame
     """number, state, objective, second_objective and a column for each of `params`."""
@@ -38,8 +38,8 @@ class Sample:
 
 
 def read_sample(study: StudyReader) -> Sample:
-    """Return a sample of the study's trials with an objective, with the best among them."""
-    scored = "objective IS NOT NULL"
+    """Return a sample of the study's feasible trials with an objective, the best among them."""
+    scored = "objective IS NOT NULL AND feasible IS NOT FALSE"
     highest = study.count_numbers()
     every = max(1, -(-highest // MOST))
     # The numbers are written out: to find them by a hash the database would read every trial.

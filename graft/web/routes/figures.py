@@ -14,6 +14,8 @@ from graft.report.study import read
 from graft.web.reading import OpenReader, OpenStudy
 from graft.web.security.refusals import RefusalError
 from spaces.errors import StudyError
+from storage.frames import Reader
+from storage.frames.study import StudyReader
 
 router = APIRouter(tags=["figures"], prefix="/studies/{study}/figures")
 
@@ -26,13 +28,13 @@ _drawing = threading.Lock()
 @router.get("")
 def list_figures(stored: OpenStudy, reader: OpenReader) -> list[str]:
     """Return the kinds of figures that the study has."""
-    return figure_kinds(read(reader, stored.row["name"]))
+    return figure_kinds(read_report(stored, reader))
 
 
 @router.get("/{kind}")
 def show_figures(stored: OpenStudy, kind: Kind, reader: OpenReader) -> list[Picture]:
     """Return all figures of a kind."""
-    return draw(read(reader, stored.row["name"]), kind)
+    return draw(read_report(stored, reader), kind)
 
 
 @router.get("/{kind}/{index}.svg", response_class=Response, responses={200: {"content": {"image/svg+xml": {}}}})
@@ -40,11 +42,16 @@ def send_figure(
     stored: OpenStudy, kind: Kind, index: Annotated[int, Path(ge=1, le=100)], reader: OpenReader
 ) -> Response:
     """Return one figure of a kind, counted from 1."""
-    pictures = draw(read(reader, stored.row["name"]), kind)
+    pictures = draw(read_report(stored, reader), kind)
     if index > len(pictures):
         raise RefusalError(404, f"figure {kind} has {len(pictures)} pictures, not {index}")
     svg = f'<?xml version="1.0" encoding="utf-8"?>\n{pictures[index - 1].svg}\n'
     return Response(svg, media_type="image/svg+xml", headers=_INLINE)
+
+
+def read_report(stored: StudyReader, reader: Reader) -> StudyData:
+    """Return the data of a study's report, without those that only code of the study can read."""
+    return read(reader, stored.row["name"], runs_code=False)
 
 
 def draw(data: StudyData, kind: str) -> list[Picture]:

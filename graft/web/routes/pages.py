@@ -16,14 +16,13 @@ from graft.plugins.families import version
 from graft.report.figures import figure_kinds
 from graft.report.nonlinearities.learned import Learned
 from graft.report.rendering import html
-from graft.report.study import read as read_report
 from graft.serving.listing import read_queue
 from graft.stored.studies import read_target_objectives
 from graft.web.callers import Submitter
 from graft.web.charts.study_charts import SHOWN, draw_learned
 from graft.web.reading import Form, OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.rendering import STATIC, render
-from graft.web.routes.figures import draw
+from graft.web.routes.figures import draw, read_report
 from graft.web.routes.matrices import refuse_own_code
 from graft.web.security.access import COOKIE, find_holder
 from graft.web.security.refusals import RefusalError
@@ -153,7 +152,7 @@ def show_figures(
 ) -> HTMLResponse:
     """Return the figures of the study's report, one kind at a time."""
     name: str = stored.row["name"]
-    data = read_report(reader, name)
+    data = read_report(stored, reader)
     kinds = figure_kinds(data)
     captions: list[str] = []
     # Without a kind: the first one that has something to draw.

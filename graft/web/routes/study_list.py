@@ -25,6 +25,7 @@ from graft.web.rendering import render
 from graft.web.security.refusals import RefusalError
 from search.analysis.study.best_trials import summarise_best
 from spaces.errors import SpaceError, StudyError
+from spaces.reading.transfer_section import has_one_objective
 from storage.frames import Reader
 from storage.frames.study import StudyReader
 
@@ -170,10 +171,16 @@ def show_comparison(
     return render("compare", title="Compare studies", **values)
 
 
+def _share_objective(stored: list[StudyReader]) -> bool:
+    """Return True if one number compares all trials of these studies."""
+    objectives = {(study.row["objective"], study.row["direction"]) for study in stored}
+    return len(objectives) == 1 and all(has_one_objective(study.row["space"]) for study in stored)
+
+
 def _compare(reader: Reader, stored: list[StudyReader]) -> dict[str, Any]:
     """Return what the page shows of two studies or more."""
     first = stored[0].row
-    has_one = len({(study.row["objective"], study.row["direction"]) for study in stored}) == 1
+    has_one = _share_objective(stored)
     samples = [read_sample(study) for study in stored]
     lines = [
         best_so_far(study, sample.trials)._replace(name=study.row["name"])

@@ -14,9 +14,9 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 
 from graft.files import cell
 from graft.launching.progress_text import describe_time_left, duration
-from graft.stored.params import PARAMS_PREFIX
+from graft.stored.params import PARAMS_PREFIX, spell_param
 from graft.stored.status import read_running, read_status
-from graft.stored.studies import has_arms
+from graft.stored.studies import describe_objective, has_arms, name_objective
 from graft.stored.trials import read_lineage
 from graft.web.callers import find_entry
 from graft.web.charts.arms import ArmsView, view_arms
@@ -35,7 +35,7 @@ from search.analysis.study.associations import rank_associations
 from search.analysis.study.best_trials import summarise_best
 from spaces.errors import GraftError, StudyError
 from spaces.experiment import CONFIGURATION, RANK, SEED
-from spaces.reading.transfer_section import is_transfer_text
+from spaces.reading.transfer_section import has_one_objective, is_transfer_text
 from spaces.records import describe_constraints
 from spaces.settings import list_leaves
 from storage.frames import Reader
@@ -82,6 +82,7 @@ def show_study(
         "study",
         title=f"Study {row['name']}",
         row=row,
+        goal=" and ".join(filter(None, (describe_objective(row), row["second_objective"]))),
         tags=" ".join(json.loads(row["tags"])),
         has_nonlinearities=stored.architectures.exist(),
         trials=trials,
@@ -104,7 +105,7 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, ranges: Ra
     def draw() -> Mapping[str, Any]:
         """Return the figures, or a refusal in their place, as the page has begun already."""
         try:
-            return _draw_sample(stored, reader, trials, ranges)
+            return _draw_figures(stored, reader, trials, ranges)
         except (GraftError, *STRANGE) as error:
             refusal = refuse(error, settings_of(request).database)
             log_refusal(refusal, request.scope)
@@ -118,7 +119,6 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, ranges: Ra
     is_single = status.progress.best is not None and not is_experiment
     return {
         "name": name,
-        "objective": status.progress.objective,
         "status": status,
         "told": describe_standing(status.state, status.progress.planned, status.progress.counts),
         "has_arms": is_experiment,
@@ -142,11 +142,19 @@ def _read_tenth(stored: StudyReader) -> dict[str, Any] | None:
     return next(tenth.iter_rows(named=True), None)
 
 
-def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Ranges) -> Mapping[str, Any]:
-    """Return the figures of a sample of the study's trials; empty before the first result."""
+def _draw_figures(stored: StudyReader, reader: Reader, chosen: str, ranges: Ranges) -> Mapping[str, Any]:
+    """Return the study's figures, or `lacking`, the trials that they are waiting for."""
     sample = read_sample(stored)
     if sample.trials.is_empty():
-        return {}
+        return {"lacking": _name_lacking(stored)}
+    has_matrix = 0 < stored.count_numbers() <= _MOST_OF_MATRIX
+    whole = {"arms": _view_arms(reader, stored), "matrix": view_matrix(reader, stored) if has_matrix else None}
+    is_ranked = has_one_objective(stored.row["space"])
+    return whole | _draw_sample(stored, sample, chosen, ranges) if is_ranked else whole
+
+
+def _draw_sample(stored: StudyReader, sample: Sample, chosen: str, ranges: Ranges) -> dict[str, Any]:
+    """Return the figures of a sample of the study's trials, which one objective ranks."""
     maximize = stored.row["direction"] == "maximize"
     best = sample.trials.sort("objective", descending=maximize, maintain_order=True)
     kept = ranges.keep(best)
@@ -167,11 +175,8 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     trials = pl.col("trials").map_elements(lambda count: f"{count:,} trials", pl.String)
     strengths = associations.head(_STRONGEST).select("value", "strength", "low", "high", trials)
     title = f"what goes with {stored.row['objective']}, with 95 % intervals"
-    has_matrix = 0 < stored.count_numbers() <= _MOST_OF_MATRIX
     numeric = {name.removeprefix(PARAMS_PREFIX) for name in numeric_params(best)}
     return {
-        "arms": _view_arms(reader, stored),
-        "matrix": view_matrix(reader, stored) if has_matrix else None,
         "chosen": chosen,
         "frames": json.dumps(charts.frames(), allow_nan=False, separators=(",", ":")),
         "ranges": ranges,
@@ -197,6 +202,12 @@ def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Range
     }
 
 
+def _name_lacking(stored: StudyReader) -> str:
+    """Return the words for the trials that a study without a figure is waiting for."""
+    broken = stored.trials("feasible IS FALSE", "number", 1, ("number",))
+    return "feasible trial" if broken.height else "trial"
+
+
 def _view_arms(reader: Reader, stored: StudyReader) -> ArmsView | None:
     """Return the arms of an experiment against its first one; None where that has no result yet."""
     try:
@@ -207,8 +218,8 @@ def _view_arms(reader: Reader, stored: StudyReader) -> ArmsView | None:
 
 def _list_fixed(stored: StudyReader, sample: Sample) -> list[tuple[str, str]]:
     """Return the values of the configuration that are the same in all trials of the sample."""
-    config: Mapping[str, Any] = json.loads(stored.trials(top=1, columns=("config",))["config"][0])
     trials = sample.trials
+    config: Mapping[str, Any] = json.loads(stored.trials(f"number = {trials['number'][0]}", columns=("config",)).item())
     columns = (name for name in trials.columns if name.startswith(PARAMS_PREFIX))
     varied = [name.removeprefix(PARAMS_PREFIX) for name in columns if trials[name].n_unique() > 1]
     paths = {f"{path}{end}" for path in varied for end in ("", ".name")}
@@ -221,19 +232,14 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
     name: str = stored.row["name"]
     details = show_trial(stored, number, reader)
     trial, sample = details.trial.root, read_sample(stored)
-    maximize = stored.row["direction"] == "maximize"
-    best = sample.trials.sort("objective", descending=maximize).head(1)
-    others, objective, rank = sample.trials["objective"].drop_nulls(), trial["objective"], ""
-    if objective is not None and others.n_unique() > 1:
-        worse = (others < objective if maximize else others > objective).sum()
-        rank = f"better than {100 * worse / others.len():.0f} % of the trials"
+    best, rank = _rank_trial(stored, trial, sample.trials)
     notes = stored.trial_notes().filter(number=number)
     said = next(notes.iter_rows(named=True), {"starred": False, "tags": "", "note": ""})
     return render(
         "trial",
         title=f"Trial {number} of {name}",
         name=name,
-        objective=stored.row["objective"],
+        objective=name_objective(stored.row, trial["params"]),
         trial=trial,
         said=said,
         may_change=request.state.holder.may("submit"),
@@ -249,6 +255,22 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader, reques
     )
 
 
+def _rank_trial(stored: StudyReader, trial: Mapping[str, Any], trials: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """Return the row of the best of the trials, and how a trial ranks among them, in words.
+
+    The frame has no row and the words are empty where trials have objectives of their own tasks.
+    """
+    if not has_one_objective(stored.row["space"]):
+        return trials.clear(), ""
+    maximize = stored.row["direction"] == "maximize"
+    best = trials.sort("objective", descending=maximize).head(1)
+    others, objective = trials["objective"], trial["objective"]
+    if objective is None or trial["feasible"] is False or others.n_unique() < 2:
+        return best, ""
+    worse = (others < objective if maximize else others > objective).sum()
+    return best, f"better than {100 * worse / others.len():.0f} % of the trials"
+
+
 def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataFrame) -> list[dict[str, str]]:
     """Return what was drawn beside the best trial and all others; values that differ come first."""
     rows: list[dict[str, str]] = []
@@ -256,10 +278,11 @@ def _list_params(params: Mapping[str, Any], trials: pl.DataFrame, best: pl.DataF
         column = PARAMS_PREFIX + path
         known = trials[column].drop_nulls() if column in trials.columns else pl.Series([], dtype=pl.Null)
         of_best = best[column].item() if known.len() and best.height else None
-        differs = "yes" if value != of_best else ""
+        spelled = spell_param(value, known)
+        differs = "yes" if best.height and spelled != of_best else ""
         rank = ""
         if value is not None and known.n_unique() > 1:
-            sign, same = ("above", known < value) if known.dtype.is_numeric() else ("same as", known == value)
+            sign, same = ("above", known < value) if known.dtype.is_numeric() else ("same as", known == spelled)
             rank = f"{sign} {100 * same.sum() / known.len():.0f} %"
         elif value is not None and known.len():
             rank = "all alike"

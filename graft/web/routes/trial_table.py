@@ -26,6 +26,7 @@ from graft.web.security.refusals import RefusalError
 from search.analysis.study.value_groups import group_by_value
 from spaces.bounds import MOST_TRIALS
 from spaces.errors import StorageError, StudyError
+from spaces.reading.transfer_section import has_one_objective
 from storage.frames.study import StudyReader
 from storage.trial_notes import WORDS
 
@@ -77,7 +78,7 @@ def show_trials(
         starred=int(notes["starred"].sum()),
         may_change=request.state.holder.may("submit"),
         known=known,
-        heads=[_head(field, sort, stored.row["direction"], chosen) for field in shown],
+        heads=[_head(field, sort, stored.row, chosen) for field in shown],
         columns=shown,
         chosen=chosen,
         query=urlencode({"where": where, "sort": sort}),
@@ -171,18 +172,19 @@ def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[
     both = " AND ".join(f"({condition})" for condition in (where, taken) if condition)
     groups = group_by_value(stored.values(by, both or None))
     effects = groups.select("group", "mean", "low", "high", pl.format("{} trials", "trials"))
-    objective = stored.row["objective"]
+    objective = stored.row["objective"] if has_one_objective(stored.row["space"]) else "objective"
     title = f"mean {objective} by {by}, with 95 % intervals"
     chart = draw_effects(effects, objective, title, from_zero=False)
     return {"rows": groups.to_dicts(), "chart": chart, "every": every}
 
 
-def _head(column: str, sort: str, direction: str, chosen: Mapping[str, Any]) -> dict[str, str]:
+def _head(column: str, sort: str, study: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, str]:
     """Return a column's head: clicks sort by it, then the other way round, then not."""
-    rises = column == "objective" and direction != "minimize"
-    worst = f"{column} {'ASC' if rises else 'DESC'}"
+    aims = {"objective": study["direction"], "second_objective": study["second_objective"]}
+    # By an objective's name alone the best are first, as in `StudyReader.trials`.
+    from_high = str(aims.get(column)).startswith("maximize")
+    worst = f"{column} {'ASC' if from_high else 'DESC'}"
     following = {column: worst, worst: ""}.get(sort, column)
-    from_high = direction == "maximize" and column in ("objective", "second_objective")
     falls = from_high != (sort == worst)
     return {
         "text": column.removeprefix(PARAMS_PREFIX),

@@ -159,7 +159,7 @@ def _advise(
     """
     if task is not None and space is None and pilot is None:
         with caller.read() as reader:
-            known = read_task_advice(reader, task)
+            known = read_task_advice(reader, task, runs_code=False)
         return list_rows(to_json(known)["settings"][cursor:], cursor, {"lines": [*describe(known)]})
     if space is None or task is not None:
         raise RefusalError(400, "advise: give a space, or a task alone")

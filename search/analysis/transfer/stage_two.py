@@ -43,7 +43,7 @@ def results(
     left out. Raises TransferError for a path that no trial has.
     """
     if trials.is_empty():
-        raise TransferError("the study has no trial yet, so there is nothing to compare")
+        raise TransferError("the study has no trial yet, or none that is feasible, so there is nothing to compare")
     targets = _at(trials, target or target_of(trials))
     sources, texts = _at(trials, source), _at(trials, seed)
     seeds = texts.cast(pl.Int64, strict=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,18 @@ from hypothesis import strategies as st
 from graft.files import OutputError
 from graft.report.data import StudyData
 from graft.report.rendering import formatting
-from graft.report.study import read, render
+from graft.report.rendering.document import Paragraph, Table
+from graft.report.sections import FigureNumbers
+from graft.report.sections.best_trials import BestTrials
+from graft.report.sections.fingerprints import Fingerprints
+from graft.report.study import document, read, render
+from graft.stored.fingerprints import StoredFingerprint
 from search.analysis.study.trials import best_trials, compare_parameters, count_states
 from spaces.records import TrialResult
 from storage import NewStudy, open_reader, open_store
+from tests.support.databases import raw
 from tests.support.report import EVIL, Page, assert_inert, evil_study, html
-from tests.support.studies import OBJECTIVE, rate, trial
+from tests.support.studies import OBJECTIVE, rate, trial, write_study
 from tests.support.synthetic_studies import (
     metrics_frame,
     set_complement_study,
@@ -121,6 +128,32 @@ def test_a_group_is_described_by_its_first_feasible_trial(tmp_path: Path) -> Non
         groups = read(reader, "demo").groups
     assert groups.select("group_number", "trials", "task.length", "model.width").rows() == [(0, 8, 4, 8), (1, 9, 4, 8)]
     assert [json.loads(params)["optimizer.learning_rate"] for params in groups["params"]] == [rate(2), rate(11)]
+
+
+def test_the_best_of_a_fingerprint_is_feasible(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        write_study(store)
+    raw(url, "UPDATE trials SET feasible = (number >= 5), fingerprint = number % 2 WHERE objective IS NOT NULL")
+    conditions = [StoredFingerprint(number=number, torch=f"2.{number}", sources={}) for number in range(2)]
+    with open_reader(url) as reader:
+        section = Fingerprints(data=replace(read(reader, "demo"), load_conditions=lambda: conditions))
+        [table] = section.blocks(FigureNumbers(own=1, sections={}))
+    assert isinstance(table, Table)
+    assert table.header == ["fingerprint", "trials", "best tvd/bema", "torch"]
+    assert table.rows == [["0", "7", "0.16", "2.0"], ["1", "7", "0.15", "2.1"]]
+
+
+def test_trials_of_tasks_with_objectives_of_their_own_have_no_best_ones(four_groups: StudyData) -> None:
+    text = (
+        "transfer: {tasks: {a: {space: {}, objective: {maximize: accuracy/raw}}, b: {space: {}}}}\n"
+        "search: {objective: {minimize: tvd/bema}}"
+    )
+    data = replace(four_groups, study={**four_groups.study, "space": text})
+    assert BestTrials(data=four_groups).applies
+    assert not BestTrials(data=data).applies
+    [first, *_] = [block for block in document(data).blocks if isinstance(block, Paragraph)]
+    assert "Its objective is to maximize accuracy/raw on a, minimize tvd/bema on b; " in first.text
 
 
 def test_another_ending_is_refused_with_the_choices(four_groups: StudyData, tmp_path: Path) -> None:

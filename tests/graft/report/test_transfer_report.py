@@ -21,12 +21,14 @@ from graft.report.compatibility.cells import change
 from graft.report.compatibility.content import Paths, Transfer
 from graft.report.compatibility.formats import ENDINGS, render
 from graft.report.compatibility.latex import escape
+from graft.report.compatibility.reading import MatrixRequest, read_transfer
 from graft.report.rendering.drawing import figure_style
 from search.analysis.transfer.compatibility_matrix import BASELINE, compute_matrix
 from search.analysis.transfer.stage_two import READ, results
 from spaces.settings import Direction
 from storage.frames import open_reader
 from tests.support.browser import Browser, browser
+from tests.support.databases import raw
 from tests.support.inside import reporting
 from tests.support.launches import wait_until
 from tests.support.nonlinearities import add_architectures, learned, wave
@@ -145,6 +147,17 @@ def test_every_database_gives_the_same_results(url: str) -> None:
     assert rows.height == 2 * (20 - 1)
     for row in rows.drop_nulls("value").iter_rows(named=True):
         assert row["value"] == value(row["source"], row["target"], row["seed"])
+
+
+def test_trials_that_are_not_feasible_are_in_no_pair(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    write(url, "bounded")
+    raw(url, "UPDATE trials SET feasible = (params->>'pair' < 5)")
+    with open_reader(url) as reader:
+        transfer, _ = read_transfer(reader, "bounded", MatrixRequest())
+    assert set(transfer.results["seed"]) == set(range(5))
+    assert set(transfer.matrix.cells["pairs"]) == {0, 5}
+    assert transfer.left_out == 0
 
 
 def test_one_seed_gives_a_matrix_without_intervals(search: Search, tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
 import pytest
+import yaml
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +38,7 @@ from storage.schema import trials
 from tests.support.databases import raw
 from tests.support.servers import serving
 from tests.support.studies import running
+from tests.support.tools import call
 from tests.support.web import client_of
 
 pytestmark = pytest.mark.fast
@@ -490,21 +493,48 @@ def test_a_bucket_fills_at_its_rate_and_not_beyond() -> None:
 # ---------------------------------------------------------------------------------------------------- code and markup
 
 
+_TRANSFER = """
+study: demo
+transfer:
+  tasks:
+    short: &task
+      space:
+        study: short
+        task: {name: set_complement, length: 4, vocabulary: 8}
+        model: {name: minimal, width: 8, key_width: 8, value_width: 8, scorer: softmax}
+        optimizer: {name: adamw, learning_rate: 0.01}
+        training: {steps: 40, validate_every: 20}
+        search: {objective: {minimize: tvd/bema}}
+    long: *task
+  architecture:
+    model.scorer: {choice: [softmax, evil]}
+search: {trials: 2, objective: {minimize: tvd/bema}}
+"""
+
+
 def test_no_page_runs_code_that_came_with_a_study(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    url = f"sqlite:///{tmp_path}/graft.db"
+    url, trace = f"sqlite:///{tmp_path}/graft.db", tmp_path / "ran"
     with running(url):
         pass
+    code = f'open("{trace}", "w").close()'
+    member = {"family": "scorer", "line": 1, "name": "evil", "origin": "./evil.py"}
     raw(
         url,
-        "INSERT INTO sources (study_id, bundle, module, path, is_package, sha256, text, plugins)"
-        " VALUES (1, 0, 'evil', 'evil.py', 0, '', 'raise SystemExit', '[]')",
+        "INSERT INTO sources (study_id, bundle, module, path, is_package, sha256, text, plugins) VALUES (1, 0, 'evil',"
+        f" 'evil.py', 0, '{sha256(code.encode()).hexdigest()}', '{code}', '{json.dumps([member])}')",
     )
-    raw(url, "UPDATE studies SET space = 'transfer: {tasks: {a: a.yaml}}'")
+    raw(url, f"UPDATE studies SET space = '{yaml.safe_dump(yaml.safe_load(_TRANSFER))}'")
     with client_of(url) as client, refused(caplog, 403, 403):
         for page in ("matrix", "nonlinearities"):
             answer = client.get(f"/studies/demo/{page}")
             assert answer.status_code == 403
             assert "has plug-ins of its own, whose code does not run here" in answer.text
+        assert "distribution" in client.get("/api/studies/demo/figures").json()
+        assert client.get("/api/studies/demo/figures/distribution").json()
+        for page in ("", "/live", "/figures", "/trials", "/trials/3", "/workers"):
+            assert client.get(f"/studies/demo{page}").status_code == 200, page
+    assert call(url, "advise", task="set_complement").is_error
+    assert not trace.exists()
 
 
 EVIL = "<script>alert('evil')</script>\"'&{{ 7 * 7 }}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,10 @@ from graft.web.security.access import make_token
 from graft.web.settings import Settings
 from spaces.records import TrialResult
 from storage import Terms, open_reader, open_store
+from tests.support.databases import raw
 from tests.support.house_of_studies import ARMS, SEARCH_RUNNING, control, house, make_trial, plan, write_search
 from tests.support.queue import submit
+from tests.support.studies import write_study
 
 
 def client_of(url: str, token: str = "", **settings: Any) -> TestClient:
@@ -123,6 +126,92 @@ def test_the_best_trials_have_no_column_without_a_value(client: TestClient) -> N
     best = read(client, "/studies/quick-transfer").partition('<h2 id="best">')[2]
     assert "transfer.<wbr>target" in best
     assert "transfer.<wbr>task" not in best
+
+
+def test_only_feasible_trials_are_ranked(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        write_study(store)
+        write_study(store, "other")
+    # The first five are the best by the objective alone.
+    raw(url, "UPDATE trials SET feasible = (number >= 5) WHERE objective IS NOT NULL")
+    with client_of(url) as client:
+        page = read(client, "/studies/demo")
+        best = [int(number) for number in re.findall(r'id="best-(\d+)"', page)]
+        texts = (client.get(path).text for path in ("/studies/demo", "/compare?study=demo&study=other"))
+        history, compared = (json.loads(html.unescape(re.findall(r'data-chart="([^"]*)"', text)[0])) for text in texts)
+        assert best[0] == 5
+        assert min(best) == 5
+        assert min(number for number, _ in history["option"]["dataset"][2]["source"]) == 5
+        assert min(number for number, _ in compared["option"]["dataset"][0]["source"]) == 5
+        broken, kept = (read(client, f"/studies/demo/trials/{number}") for number in (3, 8))
+        groups = read(client, "/studies/demo/trials?group=model.scorer")
+    assert "better than" not in broken
+    assert 'href="/studies/demo/trials/5">trial 5</a>, the best' in broken
+    assert "better than 56 % of the trials" in kept
+    assert re.findall(r">(softmax|ssa)</t[dh]>\s*<td[^>]*>(\d+)</td>", groups) == [("softmax", "5"), ("ssa", "4")]
+
+
+def test_a_study_without_a_feasible_trial_says_so(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        write_study(store)
+    raw(url, "UPDATE trials SET feasible = 0 WHERE objective IS NOT NULL")
+    with client_of(url) as client:
+        assert "No feasible trial has ended with a result yet" in read(client, "/studies/demo")
+        assert "better than" not in read(client, "/studies/demo/trials/3")
+
+
+def test_numbers_beside_words_of_a_parameter_are_told_apart(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        write_study(store)
+    values = {0: 1, 1: 1, 2: 1.5e-7, 3: "x"}
+    for number, value in values.items():
+        raw(url, f"UPDATE trials SET params = '{json.dumps({'mixed': value})}' WHERE number = {number}")
+    with client_of(url) as client:
+        pages = [read(client, f"/studies/demo/trials/{number}") for number in values]
+    rows = (re.search(r"mixed</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td>", page) for page in pages)
+    shown = [row.groups() for row in rows if row]
+    assert [best for _, best, _ in shown] == ["1"] * 4
+    assert ["<b>" in value for value, _, _ in shown] == [False, False, True, True]
+    assert [place.replace("\xa0", " ") for _, _, place in shown] == [f"same as {n} %" for n in (50, 50, 25, 25)]
+
+
+OWN_OBJECTIVES = """
+transfer:
+  tasks:
+    short: {space: {}, objective: {maximize: accuracy/raw}}
+    long: {space: {}}
+  architecture: {model.scorer: {choice: [softmax, ssa]}}
+search: {objective: {minimize: tvd/bema}}
+"""
+
+
+def test_trials_of_tasks_with_objectives_of_their_own_are_not_ranked(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        write_study(store)
+        write_study(store, "other")
+    raw(url, f"UPDATE studies SET space = '{OWN_OBJECTIVES}'")
+    # With plug-ins of their own, so that the server reads no more of them than the text.
+    columns = "study_id, bundle, module, path, is_package, sha256, text, plugins"
+    raw(url, f"INSERT INTO sources ({columns}) SELECT id, 0, 'own', 'own.py', 0, '', '', '[]' FROM studies")
+    task = "json_object('transfer.target', CASE number % 2 WHEN 0 THEN 'short' ELSE 'long' END, 'x', number)"
+    raw(url, f"UPDATE trials SET params = {task}")
+    with client_of(url) as client:
+        page, other = read(client, "/studies/demo"), read(client, "/compare?study=demo&study=other")
+        short, long = (read(client, f"/studies/demo/trials/{number}") for number in (2, 3))
+        groups = read(client, "/studies/demo/trials?group=params.x")
+    assert "<h2>History</h2>" not in page
+    assert 'id="best-' not in page
+    assert "maximize accuracy/raw on short, minimize tvd/bema on long" in page
+    assert "trials of different tasks are not ranked" in page
+    assert "the numbers cannot be compared" in other
+    assert "(accuracy/raw)" in short
+    assert "(tvd/bema)" in long
+    assert not any(word in text for word in ("better than", "the best") for text in (short, long))
+    assert "tvd/bema" not in groups
 
 
 # ------------------------------------------------------------------------------------------------ studies and queue

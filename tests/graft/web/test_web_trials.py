@@ -24,6 +24,7 @@ from search.analysis.study.value_groups import group_by_value
 from storage import open_store
 from storage.frames import open_reader
 from tests.support.browser import Browser
+from tests.support.databases import raw
 from tests.support.launches import wait_until
 from tests.support.servers import serving
 from tests.support.studies import write_study
@@ -93,6 +94,27 @@ def test_a_head_sorts_the_best_first_then_the_worst_then_not_at_all(client: Test
         seen.append((head[1], numbers_of(text)[0]))
         address = html.unescape(head[2])
     assert seen == [("none", 0), ("ascending", 0), ("descending", 15)]
+    assert "sort=" not in address
+
+
+@pytest.mark.parametrize(("direction", "best", "worst"), [("minimize", 3, 15), ("maximize", 15, 3)])
+def test_the_head_of_the_second_objective_has_its_own_direction(
+    tmp_path: Path, direction: str, best: int, worst: int
+) -> None:
+    database = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(database) as store:
+        write_study(store)
+    raw(database, f"UPDATE studies SET second_objective = '{direction} model.width'")
+    raw(database, "UPDATE trials SET second_objective = number WHERE number IN (3, 7, 15)")
+    address, seen = "", list[int]()
+    with client_of(database) as client:
+        for _ in range(3):
+            text = client.get(f"/studies/demo/trials{address}").text
+            head = re.search(r'aria-sort="\w+"><a href="([^"]*)">second_(?:<wbr>)?objective</a>', text)
+            assert head
+            seen.append(numbers_of(text)[0])
+            address = html.unescape(head[1])
+    assert seen == [0, best, worst]
     assert "sort=" not in address
 
 
