@@ -104,14 +104,10 @@ def _restore_trial(
     if gone := [change.description for change in changes if change.now is None]:
         raise StudyError(f"trial {number} of {study['name']} cannot be trained again: {'; '.join(gone)}")
     outside.data.update({change.name: change.now for change in changes if change.now})
-    stages: list[StoredTrial] = []
-    for row in lineage:
-        draws, params, config = (json.loads(row[name]) for name in ("draws", "params", "config"))
-        stages.append(StoredTrial(row["number"], draws, row["parent_step"] or 0, params, config))
     row = lineage[-1]
     with using(outside):
         space = parse_stored(study, families())
-        trial = space.restore(stages)
+        trial = space.restore([_read_stage(ancestor) for ancestor in lineage])
         _check_restored(trial, study, row)
     metrics, steps = read_metrics(reader, row["id"]).rows(), row["steps"]
     if row["state"] in TERMINAL:
@@ -127,6 +123,12 @@ def _restore_trial(
         fingerprints=trained_under,
         data_changes=[change.description for change in changes],
     )
+
+
+def _read_stage(row: Mapping[str, Any]) -> StoredTrial:
+    """Return what a trial's row says of how the trial was made."""
+    draws, params, config = (json.loads(row[name]) for name in ("draws", "params", "config"))
+    return StoredTrial(row["number"], draws, row["parent_step"] or 0, params, config)
 
 
 def _find_data_changes(
