@@ -118,8 +118,9 @@ def test_optuna_tells_the_options_of_0_1_0_apart(search: Search, url: str) -> No
         stored = reader.study("layered")
         present = StoredParams(stored).unpack(stored.trials())["params.model.scorer"].to_list()
     assert [trial.params["model.scorer"] for trial in study.trials] == present
-    choices = study.trials[0].distributions["model.scorer"].choices
-    assert set(choices) == {
+    distribution = study.trials[0].distributions["model.scorer"]
+    assert isinstance(distribution, optuna.distributions.CategoricalDistribution)
+    assert set(distribution.choices) == {
         "{softmax: {temperature: 0.5}}",
         "{softmax: {temperature: 1}}",
         "{softmax: {temperature: 2}}",

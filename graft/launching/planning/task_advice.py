@@ -113,7 +113,7 @@ def _read_evidence(reader: Reader, tasks: Sequence[str], *, runs_code: bool = Tr
             continue
         try:
             transfer = read_transfer_space(reader, row, runs_code=runs_code)
-        except (SpaceError, PluginError):  # only another version of Graft, or code that may not run, can read it
+        except (SpaceError, PluginError):  # another version's, or code that may not run reads it
             continue
         content = content_of(row["space"], row["name"])
         is_random, of_study = _is_random(content), (row["objective"], row["direction"], read_at(content))

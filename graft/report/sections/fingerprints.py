@@ -12,6 +12,7 @@ from graft.report.rendering.document import Block, Paragraph, Table
 from graft.report.rendering.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.stored.fingerprints import compare_fingerprints
+from spaces.reading.transfer_section import has_one_objective
 
 _COLUMNS = {
     "Graft": "version",
@@ -35,6 +36,12 @@ class Fingerprints(Section):
     def applies(self) -> bool:
         return len(self.data.conditions) > 1
 
+    @property
+    def _ranked(self) -> pl.DataFrame:
+        """The trials that one objective ranks: none where tasks have objectives of their own."""
+        is_ranked = has_one_objective(self.data.study.get("space") or "")
+        return self.data.ended if is_ranked else self.data.ended.clear()
+
     def findings(self) -> Iterable[str]:
         # Other kinds of step do not count: trials of other sizes have them.
         every = [replace(fingerprint, step_kind=None) for fingerprint in self.data.conditions]
@@ -52,7 +59,7 @@ class Fingerprints(Section):
         objective = pl.col("objective")
         best = objective.min() if self.data.study["direction"] == "minimize" else objective.max()
         counted = dict(self.data.trials.group_by("fingerprint").agg(pl.len()).iter_rows())
-        leading = dict(self.data.ended.group_by("fingerprint").agg(best).iter_rows())
+        leading = dict(self._ranked.group_by("fingerprint").agg(best).iter_rows())
         shown = {
             word: name
             for word, name in _COLUMNS.items()

@@ -38,6 +38,12 @@ from tests.support.synthetic_studies import (
     trials_frame,
 )
 
+OWN_OBJECTIVES = """
+transfer: {tasks: {a: {space: {}, objective: {maximize: accuracy/raw}}, b: {space: {}}}}
+search: {objective: {minimize: tvd/bema}}
+"""
+"""The text of a transfer whose tasks have objectives of their own."""
+
 
 def synthetic(row: dict[str, Any] | None = None, **options: Any) -> StudyData:
     return study_data(row or study_row(), *set_complement_study(**options))
@@ -137,22 +143,24 @@ def test_the_best_of_a_fingerprint_is_feasible(tmp_path: Path) -> None:
     raw(url, "UPDATE trials SET feasible = (number >= 5), fingerprint = number % 2 WHERE objective IS NOT NULL")
     conditions = [StoredFingerprint(number=number, torch=f"2.{number}", sources={}) for number in range(2)]
     with open_reader(url) as reader:
-        section = Fingerprints(data=replace(read(reader, "demo"), load_conditions=lambda: conditions))
-        [table] = section.blocks(FigureNumbers(own=1, sections={}))
+        data = replace(read(reader, "demo"), load_conditions=lambda: conditions)
+        mixed = replace(data, study={**data.study, "space": OWN_OBJECTIVES})
+        figures = FigureNumbers(own=1, sections={})
+        [table], [unranked] = (Fingerprints(data=each).blocks(figures) for each in (data, mixed))
     assert isinstance(table, Table)
+    assert isinstance(unranked, Table)
     assert table.header == ["fingerprint", "trials", "best tvd/bema", "torch"]
     assert table.rows == [["0", "7", "0.16", "2.0"], ["1", "7", "0.15", "2.1"]]
+    assert [row[2] for row in unranked.rows] == ["–", "–"]
 
 
-def test_trials_of_tasks_with_objectives_of_their_own_have_no_best_ones(four_groups: StudyData) -> None:
-    text = (
-        "transfer: {tasks: {a: {space: {}, objective: {maximize: accuracy/raw}}, b: {space: {}}}}\n"
-        "search: {objective: {minimize: tvd/bema}}"
+def test_trials_of_tasks_with_objectives_of_their_own_have_no_best_ones() -> None:
+    one, own = (
+        study_data(study_row(space=space), trials_frame([]), metrics_frame([])) for space in ("", OWN_OBJECTIVES)
     )
-    data = replace(four_groups, study={**four_groups.study, "space": text})
-    assert BestTrials(data=four_groups).applies
-    assert not BestTrials(data=data).applies
-    [first, *_] = [block for block in document(data).blocks if isinstance(block, Paragraph)]
+    assert BestTrials(data=one).applies
+    assert not BestTrials(data=own).applies
+    [first, *_] = [block for block in document(own).blocks if isinstance(block, Paragraph)]
     assert "Its objective is to maximize accuracy/raw on a, minimize tvd/bema on b; " in first.text
 
 
