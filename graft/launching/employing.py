@@ -14,7 +14,8 @@ from spaces.plugins.files import with_contents
 from spaces.progress import Progress
 
 if TYPE_CHECKING:
-    from workers.pool import Saving, Steering
+    from search.steering.controller import Controller
+    from workers.pool import Saving
     from workers.pool.ray.ray_pool import RayPool
     from workers.pool.shared_packs import StudyDevice
 
@@ -29,7 +30,7 @@ def open_cluster(placement: Placement, *, shared: bool) -> AbstractContextManage
 
 
 def train(
-    controller: Steering,
+    controller: Controller,
     placement: Placement,
     saving: Saving | None,
     watch: Callable[[Progress], bool],

@@ -24,7 +24,7 @@ from search.steering.trial_queue import TrialQueue
 from search.stopping import Copy, Monitor, begin_policies
 from spaces.errors import GraftError
 from spaces.progress import Progress, TimeLeft
-from spaces.records import TERMINAL, Directives, Offer, Outcome, Report, Trial
+from spaces.records import TERMINAL, Directives, Offer, Outcome, Report, State, Trial
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -105,7 +105,7 @@ class Controller:
         needed = space.needs_outcomes or space.search.sampler.learns or compare
         ended = study.queries.outcomes(None) if needed else []
         strategy = resume(space, ended, [Outcome.of_open(trial) for trial, _ in queued])
-        states = {outcome.number: outcome.state for outcome in ended}
+        states: dict[int, State] = {outcome.number: outcome.state for outcome in ended}
         for monitor in monitors:
             if monitor.compares:
                 monitor.recall_reports(study.queries.reports(monitor.compares), states)

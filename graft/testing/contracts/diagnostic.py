@@ -25,9 +25,9 @@ def layer(seed: int) -> Attention:
     visible = torch.ones(QUERIES, QUERIES, dtype=torch.bool).tril()
     logits = query @ key.mT / CHANNELS**0.5
     none = torch.zeros(HEADS, CHANNELS, dtype=torch.float64)
-    sources = (Affine(vectors, matrix, none) for matrix in matrices)
+    query_from, key_from = (Affine(vectors, matrix, none) for matrix in matrices)
     weights = logits.masked_fill(~visible, -torch.inf).softmax(-1)
-    return Attention(query, key, weights, visible, *sources)
+    return Attention(query, key, weights, visible, query_from, key_from)
 
 
 def check_values(configuration: Configuration) -> None:

@@ -129,13 +129,13 @@ class Minimal(Model):
         embedding = parameters["embedding"]
         normed = self._normalize(one_hot(batch["inputs"], embedding.shape[0], embedding.dtype) @ embedding)
         gain, visible = parameters["norm"][:, None], _causal(normed.shape[-2], normed)
-        sources = [
+        query_from, key_from = (
             Affine(normed, (gain * parameters[name])[None], embedding.new_zeros(1, self.key_width))
             for name in ("query", "key")
-        ]
+        )
         query, key = (vectors[:, None] for vectors in self._queries_keys(normed, parameters))
         weights = self.scorer.weights(query, key, visible, within("scorer", parameters))
-        return (Attention(query, key, weights, visible, *sources),)
+        return (Attention(query, key, weights, visible, query_from, key_from),)
 
     def evaluations(self) -> Mapping[str, Model]:
         off = {"embedding_dropout": 0.0, "residual_dropout": 0.0}
