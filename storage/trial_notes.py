@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
@@ -42,12 +43,7 @@ def write(
     these = sorted(set(numbers))
     for start in range(0, len(these), _AT_ONCE):
         part = these[start : start + _AT_ONCE]
-        mine = trials.c.study_id == study_id, trials.c.number.in_(part)
-        if missing := sorted(set(part) - set(connection.scalars(select(trials.c.number).where(*mine)))):
-            raise StudyError(f"the study has no trial {missing[0]}")
-        noted = trial_notes.c.study_id == study_id, trial_notes.c.number.in_(part)
-        before = {row.number: row for row in connection.execute(select(trial_notes).where(*noted))}
-        connection.execute(delete(trial_notes).where(*noted))
+        before = _take(connection, study_id, part)
         for number in part:
             old = before.get(number)
             tags = {*(old.tags.split() if old else ()), *added} - {*removed}
@@ -58,3 +54,14 @@ def write(
             }
             if any(row.values()):
                 connection.execute(insert(trial_notes).values(study_id=study_id, number=number, **row))
+
+
+def _take(connection: Connection, study_id: int, numbers: Sequence[int]) -> dict[int, Any]:
+    """Delete the notes of trials and return their rows by number; StudyError if a trial is missing."""
+    mine = trials.c.study_id == study_id, trials.c.number.in_(numbers)
+    if missing := sorted(set(numbers) - set(connection.scalars(select(trials.c.number).where(*mine)))):
+        raise StudyError(f"the study has no trial {missing[0]}")
+    noted = trial_notes.c.study_id == study_id, trial_notes.c.number.in_(numbers)
+    rows = {row.number: row for row in connection.execute(select(trial_notes).where(*noted))}
+    connection.execute(delete(trial_notes).where(*noted))
+    return rows

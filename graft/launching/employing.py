@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.launching.placement import Placement
-from spaces.errors import StudyError
 from spaces.plugins.active import current
 from spaces.plugins.files import with_contents
 from spaces.progress import Progress
 
 if TYPE_CHECKING:
-    from search.steering.controller import Controller
-    from workers.pool import Saving
+    from workers.pool import Saving, Steering
     from workers.pool.ray.ray_pool import RayPool
     from workers.pool.shared_packs import StudyDevice
 
@@ -30,7 +28,7 @@ def open_cluster(placement: Placement, *, shared: bool) -> AbstractContextManage
 
 
 def train(
-    controller: Controller,
+    controller: Steering,
     placement: Placement,
     saving: Saving | None,
     watch: Callable[[Progress], bool],
@@ -52,8 +50,6 @@ def train(
         from graft.launching.surrogate import TrialTable
         from graft.launching.surrogate import run as answer
 
-        if controller.makes_copies:
-            raise StudyError("--surrogate: no table knows how a copy goes on; leave population out of search.stopping")
         answer(controller, TrialTable(Path(placement.surrogate)), lanes=placement.width, watch=watch)
         return
     if placement.executor == "processes":

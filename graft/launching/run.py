@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.employing import open_cluster, train
@@ -18,8 +19,12 @@ from graft.launching.progress_text import closing_line
 from graft.plugins.families import families
 from graft.plugins.stored import plugins_of_study
 from spaces import parse_stored
+from spaces.errors import StudyError
 from spaces.plugins.active import using
 from spaces.progress import Progress
+
+if TYPE_CHECKING:
+    from search.steering.controller import Controller
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +67,14 @@ def run_study(
         with open_cluster(placement, shared=False) as cluster:
             controller = open_controller(request.database, request.study, saving, url, record.read())
             with closing(controller), record:  # which clears what was read
+                _check_copies(placement, controller)
                 train(controller, placement, saving, watch, cluster=cluster)
                 progress = controller.progress()
         log.write(request.study, closing_line(request.study, progress, time.monotonic() - started))
         return progress
+
+
+def _check_copies(placement: Placement, controller: Controller) -> None:
+    """Raise StudyError if a table is to answer copies, which go on from the state of another trial."""
+    if placement.surrogate is not None and controller.makes_copies:
+        raise StudyError("--surrogate: no table knows how a copy goes on; leave population out of search.stopping")

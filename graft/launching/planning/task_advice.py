@@ -63,8 +63,8 @@ def read_task_advice(reader: Reader, task: str, difference: float | None = None,
     """Return what the database knows of a task, or of its family if the task has no trials.
 
     Seeds are counted for a `difference` of two arms. Without `runs_code`, transfers with plug-ins
-    of their own are left out, as only these plug-ins can read them. Raises GraftError if it is not above 0,
-    PluginError for an unknown task, and StudyError if neither the task nor its family has trials.
+    of their own, which alone can read them, are left out. Raises GraftError for a difference not
+    above 0, PluginError for an unknown task, StudyError if neither it nor its family has trials.
     """
     if difference is not None and not 0 < difference < math.inf:
         raise GraftError(f"difference {difference:g}: must be a number above 0")
