@@ -36,11 +36,18 @@ task: {name: set_complement, length: 4}
 """
 
 
-def plan(name: str, metric: str, direction: Direction, trials: int, space: str = "") -> NewStudy:
+def plan(name: str, metric: str, direction: Direction, trials: int, space: str | None = None) -> NewStudy:
     """Return a study that is not stored yet."""
     objective = Objective(direction=direction, metric=metric, variant="raw")
     return NewStudy(
-        name, objective=objective, seed=0, trials=trials, numerics=1, space=space, space_hash=name, version="0.2.0"
+        name,
+        objective=objective,
+        seed=0,
+        trials=trials,
+        numerics=1,
+        space=space or f"study: {name}\n",
+        space_hash=name,
+        version="0.2.0",
     )
 
 

@@ -28,7 +28,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
         for name, has_arms in (("arms", True), ("plain", False)):
             new = NewStudy(
                 name,
-                space="",
+                space=f"study: {name}\n",
                 space_hash="",
                 objective=OBJECTIVE,
                 seed=0,

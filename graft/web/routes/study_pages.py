@@ -31,7 +31,7 @@ from graft.web.rendering import render, stream
 from graft.web.routes.matrices import view_matrix
 from graft.web.routes.trials import show_trial
 from graft.web.security.refusals import log_refusal
-from search.analysis.study.associations import rank_associations
+from search.analysis.study.associations import FEWEST, rank_associations
 from search.analysis.study.best_trials import summarise_best
 from spaces.errors import GraftError, StudyError
 from spaces.experiment import CONFIGURATION, RANK, SEED
@@ -195,6 +195,7 @@ def _draw_sample(stored: StudyReader, sample: Sample, chosen: str, ranges: Range
         "kept": shown.height,
         "of": best.height,
         "best_paths": best_paths,
+        "fewest": FEWEST,
         "best_rows": [
             {**row, "values": [row[PARAMS_PREFIX + path] for path in best_paths]}
             for row in shown.head(_ROWS).iter_rows(named=True)

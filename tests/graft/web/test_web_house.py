@@ -146,6 +146,8 @@ def test_only_feasible_trials_are_ranked(tmp_path: Path) -> None:
         assert min(number for number, _ in compared["option"]["dataset"][0]["source"]) == 5
         broken, kept = (read(client, f"/studies/demo/trials/{number}") for number in (3, 8))
         groups = read(client, "/studies/demo/trials?group=model.scorer")
+    assert "Too few trials to tell: a parameter needs 10 that have it." in page
+    assert "among all feasible trials" in broken
     assert "better than" not in broken
     assert 'href="/studies/demo/trials/5">trial 5</a>, the best' in broken
     assert "better than 56 % of the trials" in kept
