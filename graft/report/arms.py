@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from graft.files import check_ending
+from graft.plugins.families import family_of
 from graft.report.data import StudyData
 from graft.report.rendering.document import Block, Document, Paragraph
 from graft.report.sections import Section
@@ -19,10 +21,10 @@ from graft.report.study import WRITERS, collect_sections, lay_out, number_figure
 from graft.stored.studies import has_arms, read_at
 from search.analysis.arms.experiment import choose_trials, read_arms
 from spaces.bounds import MOST_TRIALS
-from spaces.errors import StudyError
+from spaces.errors import PluginError, StudyError
 from spaces.experiment import ARM
 from spaces.messages import no_such
-from spaces.plugins import canonical_json
+from spaces.plugins import build, canonical_json, step_counts
 from spaces.reading import content_of
 from spaces.settings import list_leaves
 from storage.frames import Reader
@@ -211,7 +213,7 @@ def _read_terms(study: StudyReader) -> dict[str, list[str]]:
     """Return the facts that must be equal for trials of two experiments to be pairs, by their names.
 
     A fact has several values if arms or configurations set it. The validation set follows from the
-    task, its size and `search.seed`.
+    task, its size and `search.seed`; the task's step counts, as of a curriculum, bear on training alone.
     """
     row = study.row
     at = read_at(content_of(row["space"], row["name"]))
@@ -220,10 +222,18 @@ def _read_terms(study: StudyReader) -> dict[str, list[str]]:
     evaluated: list[dict[str, Any]] = []
     for config in map(json.loads, study.trials(columns=("config",))["config"].unique()):
         batch = config["training"].get("validation_batch")
-        evaluated.append(dict(list_leaves({"task": config["task"], "training": {"validation_batch": batch}})))
+        leaves = dict(list_leaves({"task": config["task"], "training": {"validation_batch": batch}}))
+        evaluated.append({path: leaves[path] for path in leaves.keys() - _list_step_counts(config["task"])})
     for path in sorted({path for leaves in evaluated for path in leaves}):
         terms[path] = sorted({str(leaves.get(path, _MISSING)) for leaves in evaluated})
     return terms
+
+
+def _list_step_counts(task: Mapping[str, Any]) -> set[str]:
+    """Return the paths of a task's fields that count steps; none of a task whose plug-in is not in use."""
+    with suppress(PluginError):
+        return {path for path, *_ in step_counts(build(family_of("task"), task), "task")}
+    return set()
 
 
 def _check_pairs(terms: Mapping[str, Mapping[str, Sequence[str]]]) -> None:

@@ -145,6 +145,14 @@ def test_studies_whose_trials_are_no_pairs_are_not_joined(url: str) -> None:
                     comparing(name)
 
 
+def test_studies_are_pairs_whatever_the_steps_of_their_curricula(url: str) -> None:
+    with open_store(url) as store:
+        for name, every in (("slow", 2000), ("fast", 1000)):
+            write(store, name, DONE, config=CONFIG | {"task": {"name": "affine", "curriculum_every": every}})
+    with open_reader(url) as reader:
+        assert compare_two(reader, "slow:base", "fast:base")["pairs"] == 2
+
+
 def test_a_study_alone_on_its_board_may_be_called_like_one_of_its_arms(url: str) -> None:
     with open_store(url) as store:
         write(store, "short", DONE)
