@@ -219,11 +219,13 @@ def _read_terms(study: StudyReader) -> dict[str, list[str]]:
     at = read_at(content_of(row["space"], row["name"]))
     terms = {"objective": [row["objective"]], "direction": [row["direction"]], "search.objective.at": [at]}
     terms["search.seed"] = [str(row["seed"])]
+    configs = map(json.loads, study.trials(columns=("config",))["config"].unique())
+    # Few of them differ in what is evaluated.
+    settings = {canonical_json([config["task"], config["training"].get("validation_batch")]) for config in configs}
     evaluated: list[dict[str, Any]] = []
-    for config in map(json.loads, study.trials(columns=("config",))["config"].unique()):
-        batch = config["training"].get("validation_batch")
-        leaves = dict(list_leaves({"task": config["task"], "training": {"validation_batch": batch}}))
-        evaluated.append({path: leaves[path] for path in leaves.keys() - _list_step_counts(config["task"])})
+    for task, batch in map(json.loads, settings):
+        leaves = dict(list_leaves({"task": task, "training": {"validation_batch": batch}}))
+        evaluated.append({path: leaves[path] for path in leaves.keys() - _list_step_counts(task)})
     for path in sorted({path for leaves in evaluated for path in leaves}):
         terms[path] = sorted({str(leaves.get(path, _MISSING)) for leaves in evaluated})
     return terms

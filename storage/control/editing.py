@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
@@ -23,6 +23,8 @@ from storage.control import rows
 from storage.control.queries import StudyQueries
 from storage.control.session import Session, transaction
 from storage.schema import KEYED_BY_STUDY, architectures, changes, checkpoints, metrics, studies, trial_id, trials
+
+_REGROUP = update(trials).where(trials.c.id == bindparam("trial")).values(group_number=bindparam("group"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +155,7 @@ class EditedStudy:
             connection.execute(rows.RATING, ratings)
         groups = [{"trial": trial_id(self.id, number), "group": group} for number, group in change.groups.items()]
         if groups:
-            connection.execute(rows.GROUP, groups)
+            connection.execute(_REGROUP, groups)
         if change.restarts:  # trials that have not ended are queued without their training so far
             open_ones = (trials.c.study_id == self.id, trials.c.state.not_in(TERMINAL))
             ids = select(trials.c.id).where(*open_ones)

@@ -69,7 +69,6 @@ _RATING: dict[str, Any] = {
     "feasible": bindparam("keeps"),
 }
 RATING = update(trials).where(trials.c.id == bindparam("trial")).values(_RATING)
-GROUP = update(trials).where(trials.c.id == bindparam("trial")).values(group_number=bindparam("group"))
 _ends = trials.alias("ends")
 _NEXT_END = (
     select(func.coalesce(func.max(_ends.c.ended), 0) + 1).where(_ends.c.study_id == trials.c.study_id).scalar_subquery()

@@ -129,7 +129,7 @@ class _Kept:
     imports: set[str] = field(default_factory=set)
     """The statements at the top of modules."""
     packages: set[str] = field(default_factory=set)
-    """What these import from, and those inside functions."""
+    """The packages that these statements, and those inside functions, import from."""
     used: dict[str, set[Symbol]] = field(default_factory=dict)
     """Module -> what its kept statements name."""
     shadows: dict[Symbol, set[str]] = field(default_factory=dict)
