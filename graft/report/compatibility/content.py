@@ -121,7 +121,7 @@ def cautions(transfer: Transfer) -> list[str]:
         sentences.append(f"No cell has {FEWEST_OF_VERDICT} pairs, so there are no tests.")
     if dropped:
         were = "pair was" if dropped == 1 else "pairs were"
-        sentences.append(f"{number(dropped)} {were} dropped: one side has no finite result.")
+        sentences.append(f"{number(dropped)} {were} dropped: one side did not finish with a finite result.")
     bare = cells.group_by("target").agg(pl.col("pairs").sum()).filter(pl.col("pairs") == 0)["target"].sort()
     if len(bare):
         sentences.append(f"Without any pair: {', '.join(bare)}.")

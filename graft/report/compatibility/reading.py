@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import polars as pl
+
 from graft.report.compatibility.content import Paths, Transfer
 from graft.report.nonlinearities.learned import Learned
 from graft.stored.params import StoredParams
@@ -37,7 +39,9 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
     """Return a study's matrix and what its trials learned; TransferError if they make no matrix."""
     stored = reader.study(study)
     row, architectures = stored.row, stored.architectures.read()
-    trials = StoredParams(stored).renew(stored.trials("feasible IS NOT FALSE", columns=READ))
+    trials = StoredParams(stored).renew(stored.trials("feasible IS NOT FALSE", columns=(*READ, "state")))
+    # A stopping policy ends trials early: their objectives are of fewer steps than those of others.
+    trials = trials.with_columns(objective=pl.when(pl.col("state") == "finished").then("objective"))
     column = request.target or target_of(trials)
     wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}
     directions: dict[str, Direction] = {name: objective.direction for name, objective in wanted.items()}

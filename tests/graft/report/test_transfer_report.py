@@ -112,7 +112,7 @@ def test_the_command_offers_what_the_report_writes() -> None:
 @pytest.mark.parametrize("ending", OFFERED)
 def test_every_format_is_written_from_a_database(search: Search, tmp_path: Path, ending: str) -> None:
     output = search("stage-two", "-o", f"matrix{ending}")
-    assert output == f"note: 1 pair was dropped: one side has no finite result.\nmatrix{ending}\n"
+    assert output == f"note: 1 pair was dropped: one side did not finish with a finite result.\nmatrix{ending}\n"
     assert (tmp_path / f"matrix{ending}").stat().st_size > 500
     assert "--force" in search("stage-two", "-o", f"matrix{ending}", status=2)
     search("stage-two", "-o", f"matrix{ending}", "--force")
@@ -158,6 +158,17 @@ def test_trials_that_are_not_feasible_are_in_no_pair(tmp_path: Path) -> None:
     assert set(transfer.results["seed"]) == set(range(5))
     assert set(transfer.matrix.cells["pairs"]) == {0, 5}
     assert transfer.left_out == 0
+
+
+def test_trials_that_did_not_finish_give_no_pair(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    write(url, "stopped")
+    raw(url, "UPDATE trials SET state = 'pruned' WHERE params->>'pair' = 5")
+    with open_reader(url) as reader:
+        transfer, _ = read_transfer(reader, "stopped", MatrixRequest())
+    tried = transfer.matrix.cells.filter(pl.col("pairs") > 0)
+    assert set(tried["pairs"]) == {5}
+    assert set(tried["dropped"]) == {1}
 
 
 def test_one_seed_gives_a_matrix_without_intervals(search: Search, tmp_path: Path) -> None:
