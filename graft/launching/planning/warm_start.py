@@ -138,7 +138,7 @@ def _read_earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Ear
                 if domain.searched
             ]
         for where, part in searches:
-            sort = "objective" if part.search.objective.direction == "minimize" else "objective DESC"
+            sort = "objective ASC" if part.search.objective.direction == "minimize" else "objective DESC"
             tried = part.search.trials if isinstance(space, TransferSpace) else finished
             top = winners_of(min(finished, tried))
             studies.append(Earlier(name=name, space=part, winners=reader.study(name).trials(where, sort, top, READ)))
