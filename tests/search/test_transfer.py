@@ -328,6 +328,17 @@ def test_nothing_is_best_whose_interval_holds_zero() -> None:
     assert (untested["leading"], untested["best"], untested["own_against_rest"]) == ("t", None, None)
 
 
+@pytest.mark.parametrize("finished", [0, 3, 6])
+def test_the_diagonal_is_not_better_than_a_source_that_too_few_pairs_test(finished: int) -> None:
+    has_result = (pl.col("source") != "b") | (pl.col("seed") < finished)
+    results = noisy({"a": 0.02, "t": 0.1, "b": -0.1}, noise=0.001)
+    results = results.with_columns(value=pl.when(has_result).then("value"))
+    (row,) = best_sources(compute_matrix(results)).to_dicts()
+    assert row["own_against_rest"] == (BETTER if finished == 6 else UNDECIDED)
+    (untested,) = best_sources(compute_matrix(results.filter(pl.col("seed") < 3))).to_dicts()
+    assert untested["own_against_rest"] is None
+
+
 def test_ties_are_no_wins_of_the_diagonal() -> None:
     rows: list[Row] = [(source, "t", seed, 1 / 3) for source in ("baseline", "a", "t") for seed in range(6)]
     (row,) = best_sources(compute_matrix(frame(rows))).to_dicts()

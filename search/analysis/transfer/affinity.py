@@ -40,8 +40,8 @@ def best_sources(matrix: Matrix) -> pl.DataFrame:
     `high`), the target's own one if several are as good; `best` is the same if its verdict is
     BETTER, else null. `own` is the mean of the target's own source, the matrix's diagonal; `others`
     is the mean over all others. `own_against_rest` has paired t-tests over seeds of the own source
-    against each other one, with Holm's correction over all targets: BETTER than every other, WORSE
-    than one, or UNDECIDED; null without own or other sources, or with fewer than four pairs.
+    against each other one, with Holm's correction over all targets: BETTER than every other that
+    was tried, WORSE than one, or UNDECIDED; null if no other source has four pairs with it.
     """
     is_own, known = pl.col("source") == pl.col("target"), matrix.cells.drop_nulls("mean")
     leading = known.sort(GAIN, is_own, descending=True, maintain_order=True)
@@ -63,33 +63,26 @@ def _own_against_rest(matrix: Matrix) -> pl.DataFrame:
     """Return target and own_against_rest."""
     sign = pl.when(pl.col("direction") == "maximize").then(1).otherwise(-1)
     signs = matrix.cells.select("target", sign=sign).unique()
-    known = matrix.pairs.drop_nulls("change").join(signs, on="target")
     # From the values, not from the changes: equal values are a tie, to the last digit.
-    pairs = known.with_columns(gain=pl.col("sign") * pl.col("value"))
+    gain = pl.when(pl.col("change").is_not_null()).then(pl.col("sign") * pl.col("value"))
+    pairs = matrix.pairs.join(signs, on="target").with_columns(gain=gain)
     diagonal = pairs.filter(pl.col("source") == pl.col("target")).select("target", "seed", own="gain")
-    others = pairs.filter(pl.col("source") != pl.col("target")).join(diagonal, on=["target", "seed"])
+    others = pairs.filter(pl.col("source") != pl.col("target")).join(diagonal, on=["target", "seed"], how="left")
     rows: list[dict[str, str | float]] = []
     others = others.sort("target", "source", "seed")
     for (target, source), both in others.group_by("target", "source", maintain_order=True):
-        difference = summarize_differences((both["own"] - both["gain"]).to_numpy())
+        difference = summarize_differences((both["own"] - both["gain"]).drop_nulls().to_numpy())
         p = difference.decisive_p if difference.pairs >= FEWEST_OF_VERDICT else nan
         rows.append({"target": str(target), "source": str(source), "mean": difference.mean, "p": p})
     schema = {"target": pl.String, "source": pl.String, "mean": pl.Float64, "p": pl.Float64}
     tested = pl.DataFrame(rows, schema=schema)
-    sure = pl.Series(adjust_p(tested["p"].to_numpy())) < SURE
+    sure = pl.Series(adjust_p(tested["p"].to_numpy())) < SURE  # NaN is not
     better, worse = pl.col("sure") & (pl.col("mean") > 0), pl.col("sure") & (pl.col("mean") < 0)
-    return (
-        tested.with_columns(sure=sure)
-        .filter(pl.col("p").is_not_nan())
-        .group_by("target")
-        .agg(
-            own_against_rest=pl.when(better.all())
-            .then(pl.lit(BETTER))
-            .when(worse.any())
-            .then(pl.lit(WORSE))
-            .otherwise(pl.lit(UNDECIDED))
-        )
+    verdict = (
+        pl.when(better.all()).then(pl.lit(BETTER)).when(worse.any()).then(pl.lit(WORSE)).otherwise(pl.lit(UNDECIDED))
     )
+    is_tested = pl.col("p").is_not_nan().any()
+    return tested.with_columns(sure=sure).group_by("target").agg(own_against_rest=pl.when(is_tested).then(verdict))
 
 
 def generality(matrix: Matrix) -> pl.DataFrame:
