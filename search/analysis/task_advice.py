@@ -201,23 +201,22 @@ def _advise_setting(
 
 def estimate_noise(evidence: Sequence[Evidence]) -> Noise | None:
     """Return the spread over seeds of configurations that were trained from two seeds or more."""
-    squares, freedom, configurations, count = 0.0, 0, 0, 0
-    for sample in evidence:
-        known = sample.trials.filter(pl.col("objective").is_finite())
-        known = known.unique(["config", "seed"], maintain_order=True)
-        squares_of = (pl.col("objective") - pl.col("objective").mean()).pow(2).sum()
-        groups = known.group_by("config").agg(pl.len(), squares=squares_of)
-        several = groups.filter(pl.col("len") > 1)
-        squares += float(several["squares"].sum())
-        freedom += int(several["len"].sum()) - several.height
-        configurations += several.height
-        count += int(several["len"].sum())
+    by_size = sorted(evidence, key=lambda sample: -sample.trials.height)
+    trials = pl.concat([sample.trials.with_columns(study=pl.lit(sample.study)) for sample in by_size])
+    known = trials.filter(pl.col("objective").is_finite())
+    # A trial that several studies trained counts once, for the largest of them.
+    known = known.unique(["config", "seed"], keep="first", maintain_order=True)
+    squares_of = (pl.col("objective") - pl.col("objective").mean()).pow(2).sum()
+    groups = known.group_by("study", "config", maintain_order=True).agg(pl.len(), squares=squares_of)
+    several = groups.filter(pl.col("len") > 1)
+    squares, count = float(several["squares"].sum()), int(several["len"].sum())
+    freedom = count - several.height
     if not freedom:
         return None
     tails = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
     low, high = (sqrt(squares / float(chdtri(freedom, tail))) for tail in tails)
     spread = correct_spread(sqrt(squares / freedom), freedom)
-    return Noise(spread=spread, low=low, high=high, configurations=configurations, trials=count)
+    return Noise(spread=spread, low=low, high=high, configurations=several.height, trials=count)
 
 
 def predict_best(costs: Numbers, sign: float, counts: Sequence[int]) -> list[Best]:

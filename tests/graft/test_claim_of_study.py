@@ -399,6 +399,9 @@ def test_advice_comes_from_pilots_and_finished_studies_of_the_same_arms(
     # Arms of two studies from one search.seed are pairs: the same arm from the same seeds differs by nothing.
     search("launch", "arms.yaml", "--study", "twin", "--seed", "1", "--set", "claim=[]", "--device", "cpu")
     pilot = "tiny-arms-pilot-5"
+    # They are the same trials, too, so that the spread is that of the larger study alone.
+    [again] = json.loads(search(*advise))
+    assert (again["studies"], again["freedom"], again["spread"]) == (pilot, 4, advice["spread"])
     line = search("compare", "twin:average", f"{pilot}:softmax")
     assert line.startswith(f"twin:average is not told apart from {pilot}:softmax by tvd/raw (minimize): ")
     assert "over 4 seeds" in line

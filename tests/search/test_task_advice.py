@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -59,6 +60,16 @@ def test_noise_is_pooled_over_configurations_that_have_two_seeds() -> None:
     ends = [np.sqrt(4 / stats.chi2.ppf(tail, 3)) for tail in (0.975, 0.025)]
     assert [noise.low, noise.high] == pytest.approx(ends)
     assert estimate_noise([evidence([1.0, 2.0])]) is None
+
+
+def test_a_trial_that_two_studies_trained_counts_once_in_the_noise() -> None:
+    larger = evidence([1.0, 3.0, 5.0, 10.0, 12.0, None], configs=[*"aaabbb"], study="two")
+    same = evidence([1.0, 3.0, None, 10.0], configs=[*"aaab"])
+    assert estimate_noise([same, larger]) == estimate_noise([larger])
+    others = larger.trials.with_columns(seed=pl.col("seed") + 100)
+    both = estimate_noise([larger, replace(larger, study="three", trials=others)])
+    assert both is not None
+    assert (both.configurations, both.trials) == (4, 10)
 
 
 def test_the_seeds_that_are_told_have_the_power_and_one_less_has_not() -> None:

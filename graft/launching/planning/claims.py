@@ -41,9 +41,9 @@ class Advice(NamedTuple):
 
     claim: Claim
     studies: Sequence[str]
-    """Finished studies of the same arms."""
+    """Finished studies of the same arms, one of each `search.seed`."""
     known: Sequence[str]
-    """The studies among them with the claim's `search.seed`, so that its results are known."""
+    """Finished studies of the same arms with the claim's `search.seed`, so that its results are known."""
     found: ClaimAdvice | None
     """None if these studies have too few trials."""
 
@@ -90,9 +90,13 @@ def advise(reader: Reader, space: Space, study: str) -> list[Advice]:
         wanted = _comparable(content, claim)
         same = {name: seed for name, seed, other in stored if _comparable(other, claim) == wanted}
         known = [name for name, seed in same.items() if seed == space.search.seed]
-        results = [read_scores(reader.study(name), claim) for name in same]
-        estimate = advise_claim(claim, results, SURE / len(space.claims))
-        advice.append(Advice(claim, list(same), known, estimate))
+        scores = {name: read_scores(reader.study(name), claim) for name in same}
+        # Studies of one search.seed train the same trials: the one with the most seeds counts.
+        by_size = sorted(same, key=lambda name: scores[name]["seed"].n_unique())
+        largest = {same[name]: name for name in by_size}.values()
+        studies = [name for name in same if name in largest]
+        estimate = advise_claim(claim, [scores[name] for name in studies], SURE / len(space.claims))
+        advice.append(Advice(claim, studies, known, estimate))
     return advice
 
 
