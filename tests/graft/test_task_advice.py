@@ -114,6 +114,17 @@ def test_interim_results_of_a_claim_are_not_told(search: Search) -> None:
     assert "known" not in search("launch", "drawn.yaml", "--dry-run", "--device", "h100")
 
 
+def test_trials_are_not_random_where_a_stopping_policy_ended_some_and_then_left_the_space(search: Search) -> None:
+    def count_random() -> int:
+        [setting] = json.loads(search("advise", "set_complement", "--format", "json"))["settings"]
+        return setting["random"]
+
+    search("launch", "drawn.yaml", "--device", "cpu", "--workers", "1", "--trials", "4")
+    assert count_random() == 4
+    raw("sqlite:///graft.db", "UPDATE trials SET state = 'pruned' WHERE number = 0")
+    assert count_random() == 0
+
+
 def test_a_database_is_asked_without_its_libraries_whether_it_may_know_a_task(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/a b%.db"
     assert not may_know_task(url, "demo")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -31,6 +31,7 @@ from spaces.messages import no_such
 from spaces.plugins import canonical_json
 from spaces.reading import content_of
 from spaces.reading.claim_section import claims_of_text
+from spaces.records import State
 from spaces.space import Space
 from storage.frames import Reader, open_reader
 
@@ -115,8 +116,8 @@ def _read_evidence(reader: Reader, tasks: Sequence[str], *, runs_code: bool = Tr
             transfer = read_transfer_space(reader, row, runs_code=runs_code)
         except (SpaceError, PluginError):  # another version's, or code that may not run reads it
             continue
-        content = content_of(row["space"], row["name"])
-        is_random, of_study = _is_random(content), (row["objective"], row["direction"], read_at(content))
+        content, states = content_of(row["space"], row["name"]), reader.study(row["name"]).counts()
+        is_random, of_study = _is_random(content, states), (row["objective"], row["direction"], read_at(content))
         by_setting: dict[Setting, list[int]] = {}
         for index, trial in enumerate(trials.iter_rows(named=True)):
             if "architecture.trial" in json.loads(trial["params"]):
@@ -133,13 +134,16 @@ def _read_evidence(reader: Reader, tasks: Sequence[str], *, runs_code: bool = Tr
     return evidence
 
 
-def _is_random(content: Any) -> bool:
-    """Return True if a study's trials are random draws of one space that all train to their end."""
+def _is_random(content: Any, states: Mapping[State, int]) -> bool:
+    """Return True if a study's trials are random draws of one space that all train to their end.
+
+    `states` counts its trials: a stopping policy that ended some may be gone from the space.
+    """
     search = content.get("search", {})
     sampler = search.get("sampler", "random")
     name = sampler if isinstance(sampler, str) else sampler.get("name", next(iter(sampler), None))
     is_plain = not {"arms", "seeds", "confirm", "tasks", "transfer"} & content.keys()
-    return is_plain and name in _RANDOM and not search.get("stopping")
+    return is_plain and name in _RANDOM and not search.get("stopping") and "pruned" not in states
 
 
 def describe(known: Known) -> Iterator[str]:
