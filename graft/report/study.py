@@ -109,7 +109,7 @@ def _read_prior(reader: Reader, study: StudyReader) -> PriorUse | None:
             space = parse_stored(study.row, families())
             if isinstance(space, ExperimentSpace | TransferSpace):
                 return None
-            return assess_prior(space, study.trials(columns=READ))
+            return assess_prior(space, study.trials("parent IS NULL", columns=READ))
     except (SpaceError, PluginError):  # in the language of another version of this program
         return None
 

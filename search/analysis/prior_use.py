@@ -32,6 +32,7 @@ from spaces.space import Space
 Numbers = NDArray[np.float64]
 
 PROPOSED = "proposed"
+BY_HAND = "by hand"
 FEWEST = 8
 """With fewer unrestricted trials, the cost of a cold search is unknown."""
 _FEWEST_COMPARED = 2
@@ -84,7 +85,10 @@ class PriorUse:
 
 
 def assess_prior(space: Space, trials: pl.DataFrame) -> PriorUse | None:
-    """Return what a prior did, by a study's trials (columns READ); None without prior, draw or result."""
+    """Return what a prior did, by a study's trials (columns READ); None without prior, draw or result.
+
+    The trials must be without copies of population-based training, which have the result of their lineage.
+    """
     sampler = space.search.sampler
     ended = trials.filter(pl.col("state").is_in(["finished", "pruned", "diverged"])).sort("number")
     # The samplers, too, take a trial that is not feasible for one without an objective.
@@ -101,13 +105,13 @@ def assess_prior(space: Space, trials: pl.DataFrame) -> PriorUse | None:
     numbers, draws = ended["number"].to_list(), [json.loads(text) for text in ended["draws"]]
     names = np.array([origin_of(number, point) for number, point in zip(numbers, draws, strict=True)])
     best = int(np.argmin(costs))
-    free = names == UNRESTRICTED
+    free, proposed = names == UNRESTRICTED, ~np.isin(names, [UNRESTRICTED, BY_HAND])
     return PriorUse(
         said=said,
         origins=_summarise(names, costs, sign),
         best_number=ended["number"][best],
         best_origin=str(names[best]),
-        better=compare_origins(costs[~free], costs[free]),
+        better=compare_origins(costs[proposed], costs[free]),
         cold=why_unknown or estimate_cold_cost(costs[free], float(costs[best])),
     )
 
@@ -152,8 +156,15 @@ def _read_warm(space: Space, sampler: Warm) -> tuple[list[str], OriginOf, str | 
     said = [f"The prior had {len(sampler.points())} candidates, which are tried first."]
     if ranges:
         said.append(f"Its box, in coordinates of the draws: {', '.join(ranges)}; the floor is {sampler.floor:g}.")
+
+    def origin_of(number: int, draws: Mapping[str, float]) -> str:
+        # Without a model a trial's coordinates follow from seed and number; those by hand do not.
+        if not sampler.sampler.learns and strategy.ask(range(number, number + 1))[0].draws != draws:
+            return BY_HAND
+        return strategy.origin(number)
+
     why = f"its unrestricted trials are not random, {name_of(sampler.sampler)} chose them"
-    return said, lambda number, _: strategy.origin(number), why if sampler.sampler.learns else None
+    return said, origin_of, why if sampler.sampler.learns else None
 
 
 def _summarise(names: NDArray[np.str_], costs: Numbers, sign: float) -> list[Origin]:

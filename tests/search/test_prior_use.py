@@ -123,6 +123,23 @@ def test_a_warm_start_has_candidates_box_and_floor() -> None:
     assert use.cold == "its unrestricted trials are not random, tpe chose them"
 
 
+@pytest.mark.parametrize("sampler", ["random", "qmc"])
+def test_trials_by_hand_are_neither_of_the_prior_nor_random(sampler: str) -> None:
+    name = space(PLAIN).trial_draws[0].name
+    texts = {"candidates": json.dumps({name: [0.3, 0.4]}), "box": json.dumps({name: [0.2, 0.5]})}
+    here = space(PLAIN, sampler=WARM.format(sampler=sampler, **texts), trials=60)
+    trials = searched(here, bowl)
+    added = trials.with_columns(pl.col("number") + 60, objective=pl.lit(-1.0))  # draws of other numbers
+    alone, use = assess_prior(here, trials), assess_prior(here, pl.concat([trials, added]))
+    assert alone is not None
+    assert use is not None
+    assert {origin.name: origin.trials for origin in use.origins} == {
+        **{origin.name: origin.trials for origin in alone.origins},
+        "by hand": 60,
+    }
+    assert (use.best_number, use.best_origin, use.better) == (60, "by hand", alone.better)
+
+
 def test_trials_that_are_not_feasible_count_as_the_worst(tmp_path: Path) -> None:
     cold, here = (space(PLAIN, sampler=text, seed=1, trials=12) for text in ("random", learned(tmp_path / "prior.npz")))
     trials = searched(cold, lambda trial: trial.draws["optimizer.learning_rate"])

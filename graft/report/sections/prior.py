@@ -8,13 +8,14 @@ from typing import final
 from graft.report.rendering.document import Block, Paragraph, Table
 from graft.report.rendering.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
-from search.analysis.prior_use import UNRESTRICTED, ColdCost, PriorUse
+from search.analysis.prior_use import BY_HAND, UNRESTRICTED, ColdCost, PriorUse
 
 _NAMES = {
     UNRESTRICTED: "drawn at random",
     "proposed": "proposed",
     "candidates": "of the candidates",
     "box": "of the box",
+    BY_HAND: "added by hand",
 }
 
 

@@ -10,6 +10,7 @@ import graft
 from graft.report.study import read
 from storage.frames import open_reader
 from tests.support import studies
+from tests.support.databases import raw
 
 SPACE = """
 study: {name}
@@ -42,6 +43,16 @@ def test_a_report_says_what_the_prior_did(database: str, tmp_path: Path) -> None
     assert "Random search needs" in page
     assert "A proposed trial is better than an unrestricted one with a probability of" in page
     assert "(2006, method 5)" in page
+
+
+def test_copies_of_a_population_are_of_no_origin(database: str, tmp_path: Path) -> None:
+    copy = f"sqlite:///{tmp_path}/graft.db"
+    raw(database, f"VACUUM INTO '{tmp_path}/graft.db'")
+    raw(copy, "UPDATE trials SET parent = 0, parent_step = 10 WHERE number >= 30")
+    with open_reader(copy) as reader:
+        prior = read(reader, "several").prior
+    assert prior is not None
+    assert sum(origin.trials for origin in prior.origins) == 30
 
 
 def test_a_report_of_one_trial_says_that_it_cannot_be_known(database: str, tmp_path: Path) -> None:
