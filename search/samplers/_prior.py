@@ -59,13 +59,14 @@ def learn_prior(sources: Sequence[Source], seed: int = 0) -> LearnedPrior:
     encoded = [encoder.encode(source.configs) for source in sources]
     quantiles = [to_quantiles(source.costs) for source in sources]
     forests = [fit_forest(rows, costs, _TREES, seed) for rows, costs in zip(encoded, quantiles, strict=True)]
-    # Candidates are the best twentieth of each task; their regret on a task is the quantile predicted there.
-    best = [rows[np.argsort(costs)[: max(1, len(rows) // 20)]] for rows, costs in zip(encoded, quantiles, strict=True)]
-    models = [str(source.configs[0].get("model", "")) for source in sources]
+    models = [np.array([str(row.get("model", "")) for row in source.configs]) for source in sources]
     portfolios: dict[str, NDArray[np.float32]] = {}
-    for model in ["", *dict.fromkeys(models)]:
-        of_model = [at for at, other in enumerate(models) if model in ("", other)]
-        candidates = np.concatenate([best[at] for at in of_model])
+    for model in ["", *dict.fromkeys(np.concatenate(models).tolist())]:
+        has_model = [(names == model) | (model == "") for names in models]
+        of_model = [at for at, has in enumerate(has_model) if has.any()]
+        # Candidates are the best twentieth of each task; their regret on a task is the quantile predicted there.
+        best = [_choose_best(encoded[at][has_model[at]], quantiles[at][has_model[at]]) for at in of_model]
+        candidates = np.concatenate(best)
         regrets = np.stack([forests[at].predict(candidates) for at in of_model])  # [tasks, candidates]
         portfolios[model] = candidates[choose_portfolio(regrets, PORTFOLIO)]
     # Every task has the same share of the rows that are kept.
@@ -78,6 +79,11 @@ def learn_prior(sources: Sequence[Source], seed: int = 0) -> LearnedPrior:
         portfolios=portfolios,
         tasks=[source.task for source in sources],
     )
+
+
+def _choose_best(rows: NDArray[np.float32], costs: Floats) -> NDArray[np.float32]:
+    """Return the best twentieth of some rows, at least one."""
+    return rows[np.argsort(costs)[: max(1, len(rows) // 20)]]
 
 
 def choose_portfolio(regrets: Floats, size: int) -> list[int]:

@@ -122,6 +122,21 @@ def test_trials_of_one_configuration_are_no_prior() -> None:
         learn_prior([alike])
 
 
+def test_the_portfolio_of_a_model_has_its_configurations_alone() -> None:
+    """One study drew its model, and the first of them is the worse one; another study had that one alone."""
+    both = [{"model": ("minimal", "transformer")[at % 2], "rate": float(at)} for at in range(80)]
+    one = [{"model": "minimal", "rate": float(at)} for at in range(40)]
+    costs = np.array([at + 1000.0 * (row["model"] == "minimal") for at, row in enumerate(both)])
+    sources = [Source(task="add", configs=both, costs=costs), Source(task="mano", configs=one, costs=np.arange(40.0))]
+    prior = learn_prior(sources)
+    assert list(prior.portfolios) == ["", "minimal", "transformer"]
+    for model in ("minimal", "transformer"):
+        column = prior.encoder.names.index(f"model={model}")
+        assert prior.portfolio_of(model)[:, column].all()
+    alone = learn_prior(sources[1:]).portfolio_of("minimal")
+    assert len(prior.portfolio_of("minimal")) == len(alone) + 2  # the best twentieth of 40 trials of each
+
+
 def test_a_portfolio_is_chosen_greedily() -> None:
     regrets = np.array([[0.0, 0.4, 0.9], [0.9, 0.4, 0.0]])
     assert choose_portfolio(regrets, 3) == [1, 0, 2]
