@@ -11,6 +11,7 @@ import polars as pl
 from graft.stored.params import PARAMS_PREFIX, StoredParams, unpack_params
 from search.analysis.study.pareto import pareto_front
 from spaces.errors import StudyError
+from spaces.reading.transfer_section import objectives_of_text
 from storage.control.stored_trials import check_parent
 from storage.frames import Reader
 from storage.frames.columns import POINTS, TRIALS
@@ -97,11 +98,18 @@ def list_trials(reader: Reader, study: str, where: str | None, sort: str | None,
     """Return the columns LISTED of `StudyReader.trials`, with a typed column for each of `params`.
 
     Trials are unpacked in batches, since their JSON is large. Raises StudyError for a `top` below
-    1.
+    1, and for the best trials of a transfer some of whose tasks minimize and others maximize.
     """
     if top is not None and top < 1:
         raise StudyError(f"top: {top} must be at least 1")
     stored = reader.study(study)
+    directions = {objective.direction for objective in objectives_of_text(stored.row["space"]).values()}
+    is_best_first = top is not None if sort is None else sort.strip().lower() == "objective"
+    if is_best_first and len(directions) > 1:
+        raise StudyError(
+            f"study {study!r}: some of its tasks are minimized and others maximized, so that no order has the best "
+            "first; choose a task by where (transfer.task = 'NAME'), and sort by 'objective ASC' or 'objective DESC'"
+        )
     return align_batches(map(StoredParams(stored).unpack, stored.trial_batches(where, sort, top, LISTED)))
 
 

@@ -496,6 +496,15 @@ def test_tasks_with_objectives_of_their_own_are_judged_and_reported_by_these(
     directions = {line[lines[0].index("target")]: line[lines[0].index("direction")] for line in lines[1:]}
     assert directions == {"five": "maximize", "seven": "minimize", "eleven": "maximize"}
     assert called(monkeypatch, capfd, "report", "transfer", "tiny-transfer", "-o", "cells.md")[0] == 0
+    for order in (("--top", "3"), ("--sort", "objective"), ("--sort", "Objective ", "--top", "1")):
+        status, _, error = called(monkeypatch, capfd, "trials", "tiny-transfer", *order)
+        assert (status, error.count("\n")) == (2, 1)
+        assert "'tiny-transfer': some of its tasks are minimized and others maximized" in error
+    one_task = ("--where", "transfer.task = 'seven'", "--sort", "objective ASC", "--top", "3", "--format", "json")
+    listed = json.loads(called(monkeypatch, capfd, "trials", "tiny-transfer", *one_task)[1])
+    losses = [trial["objective"] for trial in listed]
+    assert (losses, len(losses)) == (sorted(losses), 3)
+    assert called(monkeypatch, capfd, "trials", "tiny-transfer", "--sort", "steps DESC", "--top", "3")[0] == 0
     page = (tmp_path / "cells.md").read_text()
     assert "percent of the baseline's value of the target's objective" in page
     assert "| Trial | the target's objective |" in page
