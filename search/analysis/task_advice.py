@@ -70,12 +70,12 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The trials of one study in one setting that finished or diverged."""
+    """The trials of one study in one setting that finished, diverged, or were pruned."""
 
     study: str
     setting: Setting
     trials: pl.DataFrame
-    """seed, objective (null for a trial that diverged), config and params (JSON texts)."""
+    """seed, state, objective (null for a trial that diverged), config and params (JSON texts)."""
     is_random: bool
     """True if the trials were drawn at random and none was stopped early."""
 
@@ -203,7 +203,8 @@ def estimate_noise(evidence: Sequence[Evidence]) -> Noise | None:
     """Return the spread over seeds of configurations that were trained from two seeds or more."""
     by_size = sorted(evidence, key=lambda sample: -sample.trials.height)
     trials = pl.concat([sample.trials.with_columns(study=pl.lit(sample.study)) for sample in by_size])
-    known = trials.filter(pl.col("objective").is_finite())
+    # The objective of a pruned trial is of fewer steps than those of others.
+    known = trials.filter(pl.col("objective").is_finite(), pl.col("state") != "pruned")
     # A trial that several studies trained counts once, for the largest of them.
     known = known.unique(["config", "seed"], keep="first", maintain_order=True)
     squares_of = (pl.col("objective") - pl.col("objective").mean()).pow(2).sum()

@@ -42,6 +42,7 @@ def evidence(
     trials = pl.DataFrame(
         {
             "seed": range(count),
+            "state": ["finished"] * count,
             "objective": costs,
             "config": configs or [f"{number}" for number in range(count)],
             "params": [json.dumps(values) for values in params or [{}] * count],
@@ -70,6 +71,14 @@ def test_a_trial_that_two_studies_trained_counts_once_in_the_noise() -> None:
     both = estimate_noise([larger, replace(larger, study="three", trials=others)])
     assert both is not None
     assert (both.configurations, both.trials) == (4, 10)
+
+
+def test_pruned_trials_are_no_noise_since_they_are_of_fewer_steps() -> None:
+    whole = evidence([1.0, 3.0, 5.0, 9.0], configs=[*"aabb"])
+    cut = evidence([7.0, 8.0], configs=[*"ab"], study="two").trials
+    cut = cut.with_columns(seed=pl.col("seed") + 100, state=pl.lit("pruned"))
+    both = replace(whole, trials=pl.concat([whole.trials, cut]))
+    assert estimate_noise([both]) == estimate_noise([whole])
 
 
 def test_the_seeds_that_are_told_have_the_power_and_one_less_has_not() -> None:

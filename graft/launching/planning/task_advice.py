@@ -42,7 +42,7 @@ _KNOBS_NAMED = 3
 """Knobs that a dry run names."""
 MOST = 5_000
 """The most trials that are read of a study; a configuration has some thousand bytes."""
-_COLUMNS = ("number", "seed", "objective", "model", "config", "params")
+_COLUMNS = ("number", "seed", "state", "objective", "model", "config", "params")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -129,7 +129,7 @@ def _read_evidence(reader: Reader, tasks: Sequence[str], *, runs_code: bool = Tr
             setting = Setting(canonical_json(config["task"]), trial["model"], *objective, config["training"]["steps"])
             by_setting.setdefault(setting, []).append(index)
         for setting, indices in by_setting.items():
-            columns = trials[indices].select("seed", "objective", "config", "params")
+            columns = trials[indices].select("seed", "state", "objective", "config", "params")
             evidence.append(Evidence(study=row["name"], setting=setting, trials=columns, is_random=is_random))
     return evidence
 
