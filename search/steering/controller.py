@@ -105,12 +105,7 @@ class Controller:
         needed = space.needs_outcomes or space.search.sampler.learns or compare
         ended = study.queries.outcomes(None) if needed else []
         strategy = resume(space, ended, [Outcome.of_open(trial) for trial, _ in queued])
-        states: dict[int, State] = {outcome.number: outcome.state for outcome in ended}
-        for monitor in monitors:
-            if monitor.compares:
-                monitor.recall_reports(study.queries.reports(monitor.compares), states)
-            if monitor.makes_copies:
-                monitor.recall_copied(study.queries.copy_steps())
+        _recall(monitors, space, study, ended)
         controller = cls(space, strategy, monitors, study, clock, keep_checkpoints)
         # The trial that crashed alone comes last, when it is known what else there is to train.
         for trial, known in sorted(queued, key=lambda pair: pair[0].number == crashed_alone):
@@ -257,3 +252,15 @@ class Controller:
         """Remove the checkpoint files that no trial resumes from and no live worker writes."""
         if self._keep_checkpoints:
             self._keep_checkpoints(self._study.queries.checkpoint_paths(), live_workers)
+
+
+def _recall(monitors: Sequence[Monitor], space: Space, study: StudyStore, ended: Sequence[Outcome]) -> None:
+    """Give policies their knowledge of earlier trials again, after a restart."""
+    states: dict[int, State] = {outcome.number: outcome.state for outcome in ended}
+    for monitor in monitors:
+        if monitor.compares:
+            reports = study.queries.reports(monitor.compares)
+            observed = [report for report in reports if not space.trains_to_end(report.number)]
+            monitor.recall_reports(observed, states)
+        if monitor.makes_copies:
+            monitor.recall_copied(study.queries.copy_steps())

@@ -120,8 +120,9 @@ class Ledger:
 
     def close_and_prune(self, reports: Sequence[Report], results: Sequence[TrialResult]) -> None:
         """Tell policies and sampler, close trials that ended, and end those that a policy stops."""
-        groups = {report.number: self.running[report.number].trial.group for report in reports}
-        stopped = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
+        observed = [report for report in reports if not self._space.trains_to_end(report.number)]
+        groups = {report.number: self.running[report.number].trial.group for report in observed}
+        stopped = set[int]().union(*(monitor.observe(observed, groups) for monitor in self._monitors))
         self.close(results)
         pruned = [self.prune_result(number) for number in sorted(stopped & self.running.numbers())]
         if pruned:
