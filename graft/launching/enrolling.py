@@ -155,7 +155,8 @@ def begin_controller(
 ) -> Controller:
     """Take control of a study, given its row, as `open_controller` does.
 
-    With `keep_open`, closing the controller leaves the store open, for other studies.
+    With `keep_open`, closing the controller leaves the store open, for other studies. Raises
+    ChangedError if another process has changed the space since the row was read.
     """
     from search.steering.controller import Controller
     from workers.engine.checkpoints import Archive
@@ -168,20 +169,25 @@ def begin_controller(
         row["id"], policy=search.history, objective=search.objective, version=version(), keep_open=keep_open
     )
     try:
+        study.check_space(row["space_hash"])
         study.set_state("running")
         if checkpoint_url is not None:
             study.set_checkpoint_url(checkpoint_url)
         if row["state"] == "running":
-            ending = "the last launch was killed, or its machine went down, which counts against no trial"
-            if crash:
-                ending = f"the last launch crashed ({crash}); if it does so again, --workers 1 --pack 1 finds the trial"
-            _log.warning(ending)
+            _log.warning(_describe_ending(crash))
         return Controller.begin(
             space, study, keep_checkpoints=archive.tidy if archive else None, crashed=crash is not None
         )
     except BaseException:
         study.close()
         raise
+
+
+def _describe_ending(crash: str | None) -> str:
+    """Describe how the last launch ended; `crash` is None for one that did not crash by itself."""
+    if crash:
+        return f"the last launch crashed ({crash}); if it does so again, --workers 1 --pack 1 finds the trial"
+    return "the last launch was killed, or its machine went down, which counts against no trial"
 
 
 def check_seconds() -> None:
