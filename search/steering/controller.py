@@ -215,9 +215,9 @@ class Controller:
         """Return trials for the free lanes of a worker, and those that it holds and must drop."""
         copies = self._ledger.copies(reports, offer.worker, self._next_copy)
         holds, running = offer.holds, self._ledger.running
-        # Lanes of trials to be stopped are free, too; beside a suspected trial none is filled.
+        # Within the study's share, lanes of stopped trials are free, too; beside a suspected one none is.
         stopped = sum(not running.has(start, offer.worker) for start in holds)
-        stopped = 0 if offer.structure is None else stopped
+        stopped = 0 if offer.structure is None else max(0, stopped - offer.surplus)
         is_suspected = self._requeueing.is_suspected(running.of(offer.worker))
         started = self._start(offer, 0 if is_suspected else offer.lanes + stopped, copies)
         stop = tuple(start.number for start in holds if not running.has(start, offer.worker))
