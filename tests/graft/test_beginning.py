@@ -1,4 +1,4 @@
-"""A study whose space another process changes after it was read and before control of it is taken."""
+"""Studies that cannot begin: another process changes the space meanwhile, or the controller refuses it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
-from graft.launching.enrolling import begin_controller, enrol, find_study
+from graft.launching.enrolling import begin_controller, enrol, find_study, new_study
 from graft.launching.placement import Placement
 from graft.launching.planning.reading import read_space
 from graft.serving.service import Service
 from graft.serving.submitting import submit
-from spaces.errors import ChangedError
+from spaces.errors import ChangedError, StudyError
 from spaces.space import Space
 from storage import open_store
 from tests.support.databases import raw
@@ -53,3 +53,13 @@ def test_a_service_trains_the_space_that_the_study_has_when_it_begins(tmp_path: 
     assert said[1] == "a: waits, as the space of study 'a' was changed as it was about to run; run it again"
     assert queue(url)["a"].state == "done"
     assert raw(url, "SELECT state, count(*) FROM trials GROUP BY state") == [("finished", 4)]
+
+
+def test_a_study_that_the_controller_refuses_has_not_run(url: str):
+    with open_store(url) as store:
+        store.create_study(
+            new_study("tiny", read_space(SPACE, {"search.stopping": "median", "search.history": "last"}))
+        )
+        with pytest.raises(StudyError, match="'last' forgets what stopping policies compare with"):
+            begin_controller(store, find_study(url, "tiny"), None, None, None, keep_open=True)
+    assert find_study(url, "tiny")["state"] == "stopped"
