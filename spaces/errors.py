@@ -8,6 +8,7 @@ GraftError                 one line for a person; the command line prints it and
 │   └── RowError           one of its rows was edited by hand
 ├── StudyError             a study does not exist, exists already, or is being run by someone else
 │   ├── AccessError        it is another person's
+│   ├── ChangedError       its space was changed just before it was to run
 │   └── MessageError       a request to the queue that no process can do
 └── ClusterError           the Ray cluster of a launch or a service is gone; studies can be resumed
 """
@@ -45,6 +46,10 @@ class StudyError(GraftError):
 
 class AccessError(StudyError):
     """The study is another person's, or the token of the person who asks was revoked."""
+
+
+class ChangedError(StudyError):
+    """The study's space was changed after it was read and before control of the study was taken."""
 
 
 class MessageError(StudyError):

@@ -169,6 +169,10 @@ class ExperimentSpace(Space):
         rank, arm = divmod(rest, len(self.arms))
         return Confirmed(arm, rank, seed)
 
+    def trains_to_end(self, number: int) -> bool:
+        """Return True for confirmations, which alone compare the arms."""
+        return number >= self.tried
+
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
         """Return trial `number` with these coordinates; a confirmation has its configuration's."""
         part = self.part_of(number)

@@ -242,6 +242,8 @@ class Offer:
     """The number that `steps` would be if no lane had been free: `steps / room` is lane utilisation."""
     holds: tuple[TrialStart, ...] = ()
     """The trials that it trains now; others that it was given and that did not end are requeued."""
+    surplus: int = 0
+    """Lanes that the study fills beyond its share: so many lanes of stopped trials are not refilled."""
     log: str = ""
     """Path of the worker's log file."""
     saved: tuple[Checkpoint, ...] = ()

@@ -118,6 +118,10 @@ class Space(ABC):
         """True if later trials depend on the outcomes of earlier ones, whatever the sampler."""
         return False
 
+    def trains_to_end(self, number: int) -> bool:
+        """Return True if no stopping policy may observe or stop trial `number`."""
+        return False
+
     def search_of(self, number: int) -> Search:
         """Return the settings of the search that trial `number` belongs to."""
         return self.search

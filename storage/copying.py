@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import sqlite3
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -38,7 +39,7 @@ Batch = tuple[Table, Sequence[Any]]
 
 _BATCH = 5_000
 _FOLDER = "checkpoint_folder"
-"""The column that differs in a copy: with the original's folder it would delete the original's files."""
+"""The column that differs in a copy or backup: with the original's folder it would delete the original's files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,10 +101,18 @@ def backup(source: str, target: Path) -> Path:
         whole.settle()
         if damage := whole.damage():
             raise StorageError(f"{target}: the copy is damaged ({damage[0]}); nothing was written")
+        _change_folders(part)
         synchronise(part)
         part.rename(target)
         synchronise(target.parent)
     return target
+
+
+def _change_folders(part: Path) -> None:
+    """Give each study of a copied file a checkpoint folder of its own, as far as its schema has the column."""
+    with closing(sqlite3.connect(part)) as connection, connection:
+        if any(name == _FOLDER for _, name, *_ in connection.execute("PRAGMA table_info(studies)")):
+            connection.execute(f"UPDATE studies SET {_FOLDER} = name || '-' || lower(hex(randomblob(8)))")
 
 
 @contextmanager
@@ -242,7 +251,7 @@ def _write(database: Database, connection: Connection, batches: Iterable[Batch],
     """Write a study's rows with new ids, and return the study's: `kept`, or a new one of a copy."""
     stream = iter(batches)
     _, [study] = next(stream)
-    changed = {_FOLDER: f"{study['name']}-{secrets.token_hex(8)}"} if kept is None else {"id": kept}
+    changed = {_FOLDER: f"{study['name']}-{secrets.token_hex(8)}"} | ({} if kept is None else {"id": kept})
     statement = insert(studies).values({**study, **changed}).returning(studies.c.id)
     study_id: int = connection.execute(statement).scalar_one()
     first = trial_id(study_id, 0)

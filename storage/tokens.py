@@ -81,6 +81,10 @@ def find(connection: Connection, digest: str, revoked: Container[str] = ()) -> T
 
 
 def find_role(connection: Connection, name: str) -> Role | None:
-    """Return the role of the token of a name; None if it is not valid now."""
-    this = select(tokens.c.role).where(tokens.c.name == name, _IS_VALID)
+    """Return the role of the token of a name; None if it is not valid now.
+
+    The token's row is locked, so that the transactions of one person follow one another: each then
+    counts the studies that those before it have queued.
+    """
+    this = select(tokens.c.role).where(tokens.c.name == name, _IS_VALID).with_for_update()
     return connection.execute(this).scalar()

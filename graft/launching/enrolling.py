@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,11 +15,11 @@ from graft.plugins.stored import plugins_of_study
 from graft.stored.differences import Difference, compare_spaces, describe_differences
 from search.stopping import begin_policies
 from spaces import parse_stored
-from spaces.errors import StudyError
+from spaces.errors import GraftError, StudyError
 from spaces.plugins import active
 from spaces.plugins.active import using
 from spaces.records import State
-from storage import NewStudy, Store, open_reader, open_store
+from storage import ControlledStudy, NewStudy, Store, open_reader, open_store
 from workers.numerics.version import NUMERICS
 
 if TYPE_CHECKING:
@@ -155,7 +156,8 @@ def begin_controller(
 ) -> Controller:
     """Take control of a study, given its row, as `open_controller` does.
 
-    With `keep_open`, closing the controller leaves the store open, for other studies.
+    With `keep_open`, closing the controller leaves the store open, for other studies. Raises
+    ChangedError if another process has changed the space since the row was read.
     """
     from search.steering.controller import Controller
     from workers.engine.checkpoints import Archive
@@ -163,25 +165,42 @@ def begin_controller(
     check_seconds()
     space = parse_stored(row, families())
     archive = Archive(saving.url, saving.study) if saving else None
-    search = space.search
-    study = store.take_control(
-        row["id"], policy=search.history, objective=search.objective, version=version(), keep_open=keep_open
-    )
+    study = _take_control(store, row, space, keep_open=keep_open)
     try:
         study.set_state("running")
         if checkpoint_url is not None:
             study.set_checkpoint_url(checkpoint_url)
         if row["state"] == "running":
-            ending = "the last launch was killed, or its machine went down, which counts against no trial"
-            if crash:
-                ending = f"the last launch crashed ({crash}); if it does so again, --workers 1 --pack 1 finds the trial"
-            _log.warning(ending)
+            _log.warning(_describe_ending(crash))
         return Controller.begin(
             space, study, keep_checkpoints=archive.tidy if archive else None, crashed=crash is not None
         )
     except BaseException:
+        with suppress(GraftError):  # the database may be away
+            study.set_state(row["state"])
         study.close()
         raise
+
+
+def _take_control(store: Store, row: Mapping[str, Any], space: Space, *, keep_open: bool) -> ControlledStudy:
+    """Take control of a study with the space that was read; raises ChangedError if it has another now."""
+    search = space.search
+    study = store.take_control(
+        row["id"], policy=search.history, objective=search.objective, version=version(), keep_open=keep_open
+    )
+    try:
+        study.check_space(row["space_hash"])
+    except BaseException:
+        study.close()
+        raise
+    return study
+
+
+def _describe_ending(crash: str | None) -> str:
+    """Describe how the last launch ended; `crash` is None for one that did not crash by itself."""
+    if crash:
+        return f"the last launch crashed ({crash}); if it does so again, --workers 1 --pack 1 finds the trial"
+    return "the last launch was killed, or its machine went down, which counts against no trial"
 
 
 def check_seconds() -> None:

@@ -128,12 +128,9 @@ class LaneShares:
             self._count_time()
             member, slot = self._members[study], slot_of(offer.worker)
             member.held[slot] = len(offer.holds)
-            if len(self._members) == 1 and member.entry.max_lanes is None and self._owner_lanes is None:
+            due = self._due(study)
+            if due is None:
                 return offer.lanes
-            due = self._shares[study].rounded(up=member.credit >= 0) - member.lanes
-            if self._owner_lanes is not None:
-                of_owner = (other.lanes for other in self._members.values() if other.entry.owner == member.entry.owner)
-                due = min(due, self._owner_lanes - sum(of_owner))
             # Each new lane goes to the emptiest slot. If all were in one pack, each would be slow,
             # and the other devices idle.
             slots = self._slots | {slot}  # the slot may have left just now
@@ -150,6 +147,22 @@ class LaneShares:
             allowed = min(offer.lanes, placed)
             member.room[slot] = offer.lanes - allowed
             return allowed
+
+    def surplus(self, study: int) -> int:
+        """Return how many lanes a study fills beyond its share, by the last offer of each worker."""
+        with self._turn:
+            return max(0, -(self._due(study) or 0))
+
+    def _due(self, study: int) -> int | None:
+        """Return how many more lanes a study is due, below 0 if too many; None if alone without limit."""
+        member = self._members[study]
+        if len(self._members) == 1 and member.entry.max_lanes is None and self._owner_lanes is None:
+            return None
+        due = self._shares[study].rounded(up=member.credit >= 0) - member.lanes
+        if self._owner_lanes is not None:
+            of_owner = (other.lanes for other in self._members.values() if other.entry.owner == member.entry.owner)
+            due = min(due, self._owner_lanes - sum(of_owner))
+        return due
 
     def note(self, study: int, offer: Offer, directives: Directives, progress: Progress) -> None:
         """Note the outcome of an allowed offer: the lanes that the study has and those it wants."""

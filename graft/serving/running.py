@@ -170,7 +170,8 @@ class SharedController:
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """Exchange as the controller does, for the free lanes that the study may fill now."""
-        cut = replace(offer, lanes=self._shares.allow(self._study, offer))
+        lanes = self._shares.allow(self._study, offer)
+        cut = replace(offer, lanes=lanes, surplus=self._shares.surplus(self._study))
         now = time.monotonic()
         says_nothing = not (reports or offer.holds or offer.saved or offer.steps or cut.lanes)
         if says_nothing and now < self._polled.get(offer.worker, -_POLL_SECONDS) + _POLL_SECONDS:

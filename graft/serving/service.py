@@ -17,7 +17,7 @@ from graft.launching.process.crash_record import CrashRecord
 from graft.launching.progress_text import closing_line
 from graft.serving.lanes import LaneShares
 from graft.serving.running import Pool, StudyRun
-from spaces.errors import ClusterError, GraftError, RowError, StorageError, StudyError
+from spaces.errors import ChangedError, ClusterError, GraftError, RowError, StorageError, StudyError
 from spaces.plugins.importing import explain
 from storage import AwayError, QueueEntry, open_reader, open_store
 from storage.databases.database import QUEUE_TOPIC
@@ -188,11 +188,11 @@ class Service:
         self._noted.pop(entry.study_id, None)
         if isinstance(run.error, ClusterError):
             queue.note_stop(entry.study_id)  # the service ends, and reports why
-        elif isinstance(run.error, AwayError):
-            # The server was away when the study was read. If it stays away, the next write of this
-            # service raises.
+        elif isinstance(run.error, AwayError | ChangedError):
+            # Its row was read while the server was away (if it stays so, the next write raises), or changed since.
             queue.note_stop(entry.study_id)
-            self._say(f"{entry.study}: waits, as the database does not answer: {run.error}")
+            cause = "the database does not answer: " if isinstance(run.error, AwayError) else ""
+            self._say(f"{entry.study}: waits, as {cause}{run.error}")
         elif isinstance(run.error, StorageError) and not isinstance(run.error, RowError):
             # A reader finds a deleted file simply missing. The writing connection has it open:
             # it saves the content and raises an error with the place.

@@ -8,7 +8,9 @@ from typing import Literal
 
 from graft.stored.studies import read_state
 from spaces.errors import StudyError
+from storage import QueueEntry
 from storage.frames import Reader
+from storage.frames.study import StudyReader
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the database."""
@@ -56,6 +58,11 @@ def _look(reader: Reader, name: str) -> WaitResult | None:
     entry = next((entry for entry in reader.queue() if entry.study == name), None)
     if (entry and entry.is_open) or study.holder():
         return None
-    if state == "failed" or (entry and entry.state == "failed"):
+    if state == "failed" or (entry and entry.state == "failed" and not _has_run_since(study, entry)):
         return "failed"
     return "interrupted" if state == "interrupted" else "stopped"
+
+
+def _has_run_since(study: StudyReader, entry: QueueEntry) -> bool:
+    """Return True if a worker trained for the study after its entry in the queue ended, as in a launch."""
+    return entry.ended_at is not None and study.workers()["heartbeat_at"].gt(entry.ended_at).any()

@@ -105,12 +105,7 @@ class Controller:
         needed = space.needs_outcomes or space.search.sampler.learns or compare
         ended = study.queries.outcomes(None) if needed else []
         strategy = resume(space, ended, [Outcome.of_open(trial) for trial, _ in queued])
-        states: dict[int, State] = {outcome.number: outcome.state for outcome in ended}
-        for monitor in monitors:
-            if monitor.compares:
-                monitor.recall_reports(study.queries.reports(monitor.compares), states)
-            if monitor.makes_copies:
-                monitor.recall_copied(study.queries.copy_steps())
+        _recall(monitors, space, study, ended)
         controller = cls(space, strategy, monitors, study, clock, keep_checkpoints)
         # The trial that crashed alone comes last, when it is known what else there is to train.
         for trial, known in sorted(queued, key=lambda pair: pair[0].number == crashed_alone):
@@ -220,9 +215,9 @@ class Controller:
         """Return trials for the free lanes of a worker, and those that it holds and must drop."""
         copies = self._ledger.copies(reports, offer.worker, self._next_copy)
         holds, running = offer.holds, self._ledger.running
-        # Lanes of trials to be stopped are free, too; beside a suspected trial none is filled.
+        # Within the study's share, lanes of stopped trials are free, too; beside a suspected one none is.
         stopped = sum(not running.has(start, offer.worker) for start in holds)
-        stopped = 0 if offer.structure is None else stopped
+        stopped = 0 if offer.structure is None else max(0, stopped - offer.surplus)
         is_suspected = self._requeueing.is_suspected(running.of(offer.worker))
         started = self._start(offer, 0 if is_suspected else offer.lanes + stopped, copies)
         stop = tuple(start.number for start in holds if not running.has(start, offer.worker))
@@ -257,3 +252,15 @@ class Controller:
         """Remove the checkpoint files that no trial resumes from and no live worker writes."""
         if self._keep_checkpoints:
             self._keep_checkpoints(self._study.queries.checkpoint_paths(), live_workers)
+
+
+def _recall(monitors: Sequence[Monitor], space: Space, study: StudyStore, ended: Sequence[Outcome]) -> None:
+    """Give policies their knowledge of earlier trials again, after a restart."""
+    states: dict[int, State] = {outcome.number: outcome.state for outcome in ended}
+    for monitor in monitors:
+        if monitor.compares:
+            reports = study.queries.reports(monitor.compares)
+            observed = [report for report in reports if not space.trains_to_end(report.number)]
+            monitor.recall_reports(observed, states)
+        if monitor.makes_copies:
+            monitor.recall_copied(study.queries.copy_steps())

@@ -120,13 +120,26 @@ class Ledger:
 
     def close_and_prune(self, reports: Sequence[Report], results: Sequence[TrialResult]) -> None:
         """Tell policies and sampler, close trials that ended, and end those that a policy stops."""
-        groups = {report.number: self.running[report.number].trial.group for report in reports}
-        stopped = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
+        observed = self._observed(reports)
+        groups = {report.number: self.running[report.number].trial.group for report in observed}
+        stopped = set[int]().union(*(monitor.observe(observed, groups) for monitor in self._monitors))
         self.close(results)
         pruned = [self.prune_result(number) for number in sorted(stopped & self.running.numbers())]
         if pruned:
             self._study.end(pruned)
             self.close(pruned)
+
+    def _observed(self, reports: Sequence[Report]) -> list[Report]:
+        """Return the reports on running trials that policies learn from.
+
+        A trial whose checkpoint files are lost trains from an earlier step than policies know it to; what
+        it reports again must not count twice. Trials that must train to their end are left out.
+        """
+        return [
+            report
+            for report in reports
+            if report.step > self.running[report.number].first_step and not self._space.trains_to_end(report.number)
+        ]
 
     def prune_result(self, number: int) -> TrialResult:
         """Return the result of a running trial that is pruned now."""
@@ -177,7 +190,8 @@ class Ledger:
             return ()
         trials = {number: self.running[number] for number in self.running.of(worker)}
         pack = {number: (running.trial, running.step) for number, running in trials.items()}
-        reported = {report.number for report in reports} & pack.keys()
+        held = [report for report in reports if report.number in pack]
+        reported = {report.number for report in self._observed(held)}
         # At most one policy makes copies (`begin_policies`), so that numbers never collide.
         return [copy for monitor in self._monitors for copy in monitor.copies(self._space, pack, reported, first)]
 

@@ -18,9 +18,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, select, update
 
-from spaces.errors import StudyError
+from spaces.errors import ChangedError, StudyError
 from spaces.records import (
     Checkpoint,
     QueuedTrial,
@@ -86,6 +86,15 @@ class ControlledStudy:
         self._fingerprints = FingerprintTable(study_id, version)
         self._keep_open = keep_open
         self._rang_at = -_RING_SECONDS
+
+    @transaction
+    def check_space(self, connection: Connection, space_hash: str) -> None:
+        """Raise ChangedError unless the study's space has this hash, read before control was taken."""
+        name, current = connection.execute(
+            select(studies.c.name, studies.c.space_hash).where(studies.c.id == self.id)
+        ).one()
+        if current != space_hash:
+            raise ChangedError(f"the space of study {name!r} was changed as it was about to run; run it again")
 
     def start(self, started: Sequence[Trial], worker: str, results: Sequence[TrialResult] = ()) -> dict[int, int]:
         if not started and not results:

@@ -19,7 +19,7 @@ from spaces.errors import StudyError
 from storage import NewStudy, QueueEntry, Terms, open_reader, open_store
 from tests.support import studies
 from tests.support.answers import EXPERIMENT
-from tests.support.databases import controlled_with_store, raw
+from tests.support.databases import controlled_with_store, heard, raw
 from tests.support.inside import called
 from tests.support.launches import SPACE
 from tests.support.queue import ask, submit
@@ -239,6 +239,21 @@ def test_a_study_in_the_queue_is_waited_for_until_its_entry_ends(url: str, end: 
         clock = Clock(lambda: ask(store, "pause", "study"), lambda: ask(store, "resume", "study"), finish)
         assert clock.wait(url) == outcome
         assert len(clock.slept) == 3
+
+
+def test_a_study_that_failed_in_the_queue_and_was_launched_since_has_stopped(url: str) -> None:
+    with open_store(url) as store:
+        entry = submit(store, QUEUED, Terms())
+        study = store.take_control(entry.study_id, policy="full", objective=QUEUED.objective, keep_open=True)
+        study.renew_leases([heard()], 60)
+        study.close()
+        store.queue.note_end(entry.study_id, "failed", "a reason")
+        assert Clock().wait(url) == "failed"
+        study = store.take_control(entry.study_id, policy="full", objective=QUEUED.objective, keep_open=True)
+        study.renew_leases([heard("later")], 60)
+        study.set_state("stopped")
+        study.close()
+        assert Clock().wait(url) == "stopped"
 
 
 @pytest.mark.parametrize(("state", "status"), [("finished", 0), ("failed", 1), ("stopped", 3), ("running", 4)])

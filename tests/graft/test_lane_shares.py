@@ -11,9 +11,13 @@ from datetime import UTC, datetime
 import pytest
 
 from graft.serving.lanes import LaneShares
+from graft.serving.running import SharedController
+from search.steering.controller import Controller
 from spaces.progress import Progress
 from spaces.records import Directives, Offer, Trial, TrialStart
 from storage import QueueEntry
+from tests.support.controller import FakeWorker, Rows
+from tests.support.search_spaces import PLAIN, space
 
 pytestmark = pytest.mark.fast
 
@@ -166,6 +170,20 @@ def test_a_lower_class_waits_and_says_why():
     assert pool.shares.part(2) == 1.0
     pool.shares.remove(1)
     assert pool.shares.standing(1) is None
+
+
+def test_lanes_of_stopped_trials_are_refilled_only_within_the_share_of_their_study():
+    shares = LaneShares([0], 8)
+    shares.add(entry(1))
+    controller = Controller.begin(space(PLAIN, stopping="{asha: {min_steps: 10, eta: 2}}"), Rows())
+    study, worker = SharedController(controller, 1, shares), FakeWorker("inline-0-1", 8)
+    worker.obey(study.exchange([], worker.offer()))
+    said = study.exchange(worker.train([*worker.lanes]), worker.offer())
+    assert len(said.start) == len(said.stop) > 0, "alone it has all lanes"
+    worker.obey(said)
+    shares.add(entry(2, priority=1))
+    said = study.exchange(worker.train([*worker.lanes]), worker.offer())
+    assert len(said.stop) > len(said.start) == 0
 
 
 @pytest.mark.parametrize(

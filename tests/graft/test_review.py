@@ -45,6 +45,18 @@ def test_an_objective_that_no_validation_reports_is_refused(objective: str, word
         review(tiny(search__objective=objective))
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"search.stopping": "median", "search.history": "last"}, "'last' forgets what stopping policies compare with"),
+        ({"search.stopping": "[{population: {every: 10}}, asha]"}, "population stands alone or with patience"),
+    ],
+)
+def test_stopping_policies_that_cannot_work_are_refused(settings: dict[str, str], words: str):
+    with pytest.raises(SpaceError, match=f"tiny: search.*{words}"):
+        review(tiny(**settings))
+
+
 def test_an_average_that_only_some_trials_keep_is_no_error():
     assert review(tiny(averaging="{choice: [none, bema]}")) == [
         "1 of the 2 structures looked at will not report the objective tvd/bema"

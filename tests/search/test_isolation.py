@@ -238,3 +238,29 @@ def test_the_objective_of_a_trial_that_goes_on_is_what_it_was():
     last = Report(number=0, fence=again.fence, step=30, metrics=worse, state="finished")
     controller.exchange([last], offer("b", 0, structure=again.structure))
     assert memory.rows[0].objective == 0.1
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
+def test_reports_that_a_trial_repeats_without_its_checkpoint_file_change_no_policy(policy: str):
+    """A copied database has the rows of checkpoints, and not the files: trials start from step 0 again."""
+    memory = Rows()
+    controller = Controller.begin(space(PLAIN, trials=1, stopping=policy), memory)
+    [trial] = controller.exchange([], offer("a", 1)).start
+    for step in (10, 20):
+        at = Checkpoint(number=0, fence=1, step=step, path="p", row=0, sha256="")
+        held = replace(offer("a", 0, holds=[trial], structure=trial.structure), saved=(at,))
+        controller.exchange([reported(trial, step)], held)
+    controller.exchange([], held)
+    known = memory.rows[0].checkpoints[0].controller_state
+    controller.handle_crash("a")
+    [again] = controller.exchange([], offer("b", 1)).start
+    held = offer("b", 0, holds=[again], structure=again.structure)
+    for step in (10, 20):
+        controller.exchange([reported(again, step)], held)
+    at = Checkpoint(number=0, fence=again.fence, step=20, path="q", row=0, sha256="")
+    controller.exchange([], replace(held, saved=(at,)))
+    assert memory.rows[0].checkpoints[0].controller_state == known
+
+
+def reported(trial: Trial, step: int) -> Report:
+    return Report(number=trial.number, fence=trial.fence, step=step, metrics=(Metric("tvd", "raw", "", 1 / step),))

@@ -11,8 +11,9 @@ from graft.launching.planning.reading import draw_trials
 from graft.launching.process.memory_limits import describe_shortage
 from graft.plugins.families import family_of
 from search.objectives import list_metrics, no_such_metric
+from search.stopping import begin_policies
 from spaces import plugins
-from spaces.errors import GraftError, PluginError, SpaceError
+from spaces.errors import GraftError, PluginError, SpaceError, StudyError
 from spaces.experiment import ExperimentSpace
 from spaces.messages import describe_bytes, no_such, shorten
 from spaces.plugins.active import current, using
@@ -45,22 +46,20 @@ class Part(NamedTuple):
 def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]:
     """Return a line for each likely mistake in a space; `lanes` is a given width of packs.
 
-    Raises SpaceError if no validation would report the objective, or a trial needs more memory than
-    `device` has free. Without a device, such a trial is noted and not evaluated.
+    Raises SpaceError if no validation would report the objective, if stopping policies cannot work, or
+    if a trial needs more memory than `device` has free. Without a device, such a trial is noted and not evaluated.
     """
     # What stands in for a task that reads a corpus is no data of the study.
     with using(replace(current(), data=dict(current().data))):
         notes: list[str] = []
+        _check_policies(space)
         for part in list_parts(space):
             if shortage := _find_shortage(part, device):
                 if device:
                     raise SpaceError(f"{part.space.name}: {part.label}{shortage}")
                 notes.append(f"{part.label}{shortage}")
                 continue
-            try:  # a sampler of another package may not be there, or not take its fields
-                part.space.search.sampler.begin(part.space, [])
-            except PluginError as error:
-                raise SpaceError(f"{part.space.name}: {part.label}{error}") from error
+            _check_sampler(part)
             remarks: list[str] = []
             with _blaming_plug_ins(part):
                 remarks += estimate_shortage(part, device, lanes)
@@ -71,6 +70,22 @@ def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]
             notes += [f"{part.label}{note}" for note in remarks]
         _check_claims(space)
         return list(dict.fromkeys(notes))
+
+
+def _check_policies(space: Space) -> None:
+    """Raise SpaceError for stopping policies that cannot work together, or not in this space."""
+    try:
+        begin_policies(space)
+    except StudyError as error:
+        raise SpaceError(f"{space.name}: {error}") from error
+
+
+def _check_sampler(part: Part) -> None:
+    """Raise SpaceError if a sampler of another package is not there, or does not take its fields."""
+    try:
+        part.space.search.sampler.begin(part.space, [])
+    except PluginError as error:
+        raise SpaceError(f"{part.space.name}: {part.label}{error}") from error
 
 
 @contextmanager
