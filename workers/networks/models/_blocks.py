@@ -139,7 +139,7 @@ class SelfAttention:
 
     def __call__(self, stream: Tensor, visible: Tensor, parameters: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
         query, key, value = self._queries_keys_values(stream, parameters)
-        plain = isinstance(self.scorer, Softmax) and self.position.bias(self.heads, value) is None
+        plain = type(self.scorer) is Softmax and self.position.bias(self.heads, value) is None
         if "weights" in keep:
             weights = self._weights(query, key, value, visible, parameters)
             mixed = dropout(weights, "weights", self.weight_dropout, keep) @ value
