@@ -23,6 +23,7 @@ from workers.networks.positions import Position
 from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
 from workers.networks.scorers.softmax import Softmax
 from workers.numerics.parameters import Constant, Parameter, Parameters, Start, Uniform, under, within
+from workers.numerics.tensors import inverse_root
 
 CANON_KERNEL = 4
 _ZERO = Constant(value=0)
@@ -228,7 +229,7 @@ class Mlp:
 
 def divide_by_root_mean_square(vectors: Tensor, epsilon: float | Tensor) -> Tensor:
     """Return vectors [..., n] over their root mean square."""
-    return vectors * torch.rsqrt(vectors.square().mean(-1, keepdim=True) + epsilon)
+    return vectors * inverse_root(vectors.square().mean(-1, keepdim=True) + epsilon)
 
 
 def dropout(values: Tensor, name: str, rate: float | Tensor, keep: Mapping[str, Tensor]) -> Tensor:
