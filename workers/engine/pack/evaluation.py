@@ -51,7 +51,7 @@ def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
 
 def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
     """Return why this evaluation of the recipe's model is traced here; None if it is native."""
-    if reason := find_learning_obstacle(recipe.learning):
+    if reason := find_learning_obstacle(recipe):
         return reason
     if recipe.training.diagnostics:
         return "diagnostics read attention weights"
