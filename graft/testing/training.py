@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graft.plugins.families import FAMILIES, families, family_of, packaged_names
-from graft.testing.common import Configuration, DoesNotApply
+from graft.testing.common import Configuration, DoesNotApply, build
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.program import complete_config
@@ -122,9 +122,25 @@ def _reports(pack: Pack, waiting: list[Trial]) -> dict[tuple[int, int], Report]:
     return seen
 
 
+def _lower_knobs(family: str, configuration: Configuration, number: int) -> Configuration:
+    """Return the configuration with knobs that are lower by `number` sixteenths, or as it is."""
+    built = build(family, configuration)
+    lowered = {path: type(value)(value * (1 - number / 16)) for path, value in plugins.knobs(built)}
+    changed = plugins.config_of(plugins.bind(built, lowered))
+    try:
+        build(family, changed)
+    except PluginError:
+        return configuration
+    return changed
+
+
 def check_packed_is_alone(family: str, configuration: Configuration) -> None:
-    """Assert that a trial gives the same numbers in a refilled pack as alone, to the bit."""
-    trials = [trial_with(family, configuration, number) for number in range(_LANES + 1)]
+    """Assert that a trial gives the same numbers in a refilled pack as alone, to the bit.
+
+    Each trial has knobs of its own, where their rules allow it.
+    """
+    configurations = [_lower_knobs(family, configuration, number) for number in range(_LANES + 1)]
+    trials = [trial_with(family, lowered, number) for number, lowered in enumerate(configurations)]
     pack = Pack(trials[0], width=_LANES)
     pack.fill(trials[:_LANES])
     together = _reports(pack, trials[_LANES:])

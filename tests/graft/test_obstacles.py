@@ -86,6 +86,35 @@ def test_the_contract_finds_a_loss_that_is_told_wrongly(tmp_path: Path, line: st
     assert "position_loss and position_targets say another loss" in results["position_loss"].reason
 
 
+COUNTING = '''
+from dataclasses import dataclass
+
+from workers.networks.scorers import LogitScorer, masked_softmax
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(LogitScorer):
+    """Softmax of logits times the number of all keys."""
+
+    def weigh(self, logits, visible, learned):
+        return masked_softmax(logits * logits.shape[-1], visible)
+'''
+NOT_PADDED = """
+    @property
+    def may_pad(self):
+        return False
+"""
+
+
+@pytest.mark.parametrize(("rest", "verdict"), [("", "broken"), (NOT_PADDED, "none")])
+def test_the_contract_finds_a_scorer_that_padding_would_change(tmp_path: Path, rest: str, verdict: str) -> None:
+    (tmp_path / "counting.py").write_text(COUNTING + rest)
+    with using(plugins_asked_for([str(tmp_path / "counting.py")])):
+        results = {result.check.name: result for result in check("scorer", {"name": "counting"})}
+    assert results["padding"].verdict == verdict
+    assert ("may_pad" in results["padding"].reason) is (verdict == "broken")
+
+
 def test_packs_that_are_timed_beside_one_another_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock of the test's: a machine that gets slower from turn to turn slows all alike."""
     now = [0.0]

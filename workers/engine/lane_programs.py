@@ -207,7 +207,8 @@ _TRAINED_BY = ContextVar("_TRAINED_BY", default="")
 def as_trained_by(step_kind: str) -> Generator[None]:
     """Trace all steps in this context if a trial's `step_kind` says so; else choose as usual.
 
-    An architecture that was learned by generated steps is learned by them again.
+    An architecture that was learned by generated steps is learned by them again. What a GPU traced
+    is native on a CPU, where it can be: its bits are others in any case.
     """
     token = _TRAINED_BY.set(step_kind)
     try:

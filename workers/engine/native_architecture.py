@@ -27,13 +27,17 @@ from workers.training.recipe import Recipe, layout_of
 Part = TypeVar("Part", Model, Task)
 
 
-def find_obstacle(learning: Learning) -> str | None:
-    """Return why what is learned here has no native gradient and outputs; None if it has."""
-    if not isinstance(learning, Weights | Architecture):
+def find_obstacle(recipe: Recipe) -> str | None:
+    """Return why what a trial learns has no native gradient and outputs; None if it has."""
+    if not isinstance(recipe.learning, Weights | Architecture):
         return "the native steps learn weights and architectures alone"
-    if isinstance(learning, Architecture) and was_trained_by("generated", "traced"):
-        return "the trial was trained by another step"
-    return None
+    if isinstance(recipe.learning, Architecture):
+        is_other = was_trained_by("generated", "traced")
+    else:
+        # A GPU's bits are no CPU's; and with autocast only the step was traced, the evaluation native.
+        on_gpu = was_trained_by("traced cuda")
+        is_other = was_trained_by("traced") and not on_gpu and recipe.training.autocast == "none"
+    return "the trial was trained by another step" if is_other else None
 
 
 def models_of(learning: Learning) -> int:

@@ -116,7 +116,7 @@ def find_obstacle(recipe: Recipe, device: torch.device, lanes: int = USUAL_LANES
     """
     if device.type == "cuda":
         return fused.find_obstacle(recipe, device, lanes)
-    if reason := find_learning_obstacle(recipe.learning):
+    if reason := find_learning_obstacle(recipe):
         return reason
     if recipe.training.autocast != "none":
         return "the native steps know no training.autocast"

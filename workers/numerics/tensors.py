@@ -85,6 +85,19 @@ def power(base: Tensor, exponent: Tensor | float) -> Tensor:
     return (exponent * base.log()).exp()
 
 
+def widen(values: Tensor) -> Tensor:
+    """Return half precision as float32; float32 and float64 as they are."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def inverse_root(values: Tensor) -> Tensor:
+    """Return 1 / sqrt(x), in half precision rounded from float32.
+
+    torch's own in bfloat16 rounds a tensor's last entries differently, as it does powers.
+    """
+    return torch.rsqrt(widen(values)).to(values.dtype)
+
+
 def logistic(values: Tensor) -> Tensor:
     """Return 1 / (1 + e^-x), exact for large negative x, with the same bits at any place."""
     if fills_registers(values):

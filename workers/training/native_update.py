@@ -200,7 +200,7 @@ class Scalars:
         optimizer = plugins.bind(self._optimizer, knobs, "optimizer")
         averaging = plugins.bind(self._averaging, knobs, "averaging")
         steps = torch.as_tensor(plugins.bind(self._training, knobs, "training").steps)
-        rate = optimizer.learning_rate * optimizer.schedule.factor(step, steps)
+        rate = optimizer.scheduled_rate(step, steps)
         scalars = [exact(optimizer.clip_norm), *_of_optimizer(optimizer, rate, step)]
         weights = torch.zeros(0, dtype=torch.float64, device=step.device)  # [k]
         if isinstance(averaging, Ema | Bema):

@@ -315,7 +315,9 @@ def metrics_key(recipe: Recipe) -> str:
 
 def evaluation_keys(recipe: Recipe) -> dict[str, str]:
     """Return label -> a key of all that shapes that evaluation, as `update_key` does of the update."""
-    rest = [recipe.training.dtype, recipe.training.diagnostics, [*recipe.knobs()]]
+    reported = plugins.names(Diagnostic) if recipe.training.diagnostics else ()
+    diagnostics = {name: plugins.code_of_class(plugins.load(Diagnostic, name)) for name in reported}
+    rest = [recipe.training.dtype, recipe.training.diagnostics, diagnostics, [*recipe.knobs()]]
     parts = [plugins.structure_of(part) for part in (recipe.task, recipe.learning)]
     return {
         label: plugins.canonical_json([*parts, plugins.structure_of(model), *rest])

@@ -10,7 +10,7 @@ from torch.func import vmap
 
 from graft.testing.common import Configuration, DoesNotApply, build, equal, random, start
 from spaces import plugins
-from workers.networks.scorers import Scorer
+from workers.networks.scorers import LogitScorer, Scorer
 
 HEADS, QUERIES, CHANNELS = 4, 5, 3
 CAUSAL = torch.ones(QUERIES, QUERIES, dtype=torch.bool).tril()
@@ -96,6 +96,20 @@ def check_causality(configuration: Configuration) -> None:
     weights, other = (scorer.weights(query, k, CAUSAL, learned_of(scorer)) for k in (key, changed))
     same = torch.equal(weights[..., :-1, :], other[..., :-1, :])
     assert same, "weights of earlier queries change with the last key, which they do not see"
+
+
+def check_padding(configuration: Configuration) -> None:
+    """Assert that invisible keys and later queries change no weights of the rest, or may_pad is False."""
+    scorer = build("scorer", configuration)
+    if not isinstance(scorer, LogitScorer) or not scorer.may_pad:
+        raise DoesNotApply("its tensors are not padded")
+    size = QUERIES + 3
+    logits, learned = random(2, HEADS, size, size, seed=1), learned_of(scorer)
+    causal, full = torch.ones(size, size, dtype=torch.bool).tril(), (torch.arange(size) < QUERIES).expand(size, size)
+    for visible, whole in ((CAUSAL, causal), (FULL, full)):
+        padded = scorer.of_logits(logits, whole, learned)[..., :QUERIES, :QUERIES]
+        alone = scorer.of_logits(logits[..., :QUERIES, :QUERIES], visible, learned)
+        equal(padded, alone, "invisible keys or later queries change the weights: may_pad must be False", 1e-9)
 
 
 def check_no_nan(configuration: Configuration) -> None:

@@ -15,6 +15,7 @@ from workers.engine.pack import Pack
 from workers.engine.retraining import retrain, weights
 from workers.engine.step import describe_step
 from workers.numerics.randomness import Purpose, Streams
+from workers.numerics.tensors import inverse_root
 from workers.training.recipe import Recipe, gradient_of, layout_of
 
 GPT = {"name": "transformer", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 2, "scorer": {"name": "ssa"}}
@@ -85,6 +86,15 @@ def test_a_trial_in_a_pack_has_the_bits_of_the_trial_alone(training: dict[str, A
         for metric, other in zip(packed.metrics, alone.metrics, strict=True):
             assert metric[:3] == other[:3]
             assert metric.value == pytest.approx(other.value, rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_the_root_of_a_norm_has_the_same_bits_at_any_place(dtype: torch.dtype) -> None:
+    """Torch rounds roots in bfloat16 differently where a tensor ends, and lanes end at other places in a pack."""
+    squares = torch.rand(99, generator=torch.Generator().manual_seed(1)).to(dtype) + 0.01
+    roots = inverse_root(squares)
+    assert roots.dtype == dtype
+    assert all(torch.equal(inverse_root(squares[:size]), roots[:size]) for size in range(1, 99))
 
 
 def test_bfloat16_changes_products_alone() -> None:

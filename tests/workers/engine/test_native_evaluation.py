@@ -18,8 +18,10 @@ from tests.support.native_layered import ADDITION, COMPLEMENT, CPU, MASKED, TASK
 from tests.support.plug_ins import example
 from tests.support.trials import config, trial
 from workers.data.tasks import Batch, Task
+from workers.engine.lane_programs import as_trained_by
 from workers.engine.pack import Pack, evaluation
 from workers.engine.pack.evaluation import describe_evaluation, find_obstacle
+from workers.engine.step import choose_step
 from workers.networks.gradients.native_models import native_model
 from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams
@@ -282,3 +284,15 @@ def test_a_dry_run_says_what_is_traced(model: dict[str, Any], training: dict[str
     )
     configuration["training"] |= training
     assert describe_evaluation(configuration, "cpu") == said
+
+
+@pytest.mark.parametrize(
+    ("kind", "again"),
+    [("", "native"), ("native AVX2", "native"), ("traced AVX2", "traced"), ("traced cuda 9.0", "native")],
+)
+def test_what_was_traced_on_a_cpu_is_traced_again(kind: str, again: str) -> None:
+    """A trial that had no compiler has its own bits also where there is one."""
+    setup = config(steps=2, every=2)
+    with as_trained_by(kind):
+        assert choose_step(Recipe.of(setup), torch.device("cpu"))[0] == again
+        assert describe_evaluation(setup, "cpu").partition(":")[0] == again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -10,7 +11,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from graft.plugins.collecting import plugins_asked_for
 from spaces import plugins
+from spaces.plugins.active import using
 from tests.support.native import lanes_alone_and_together
 from tests.support.native_layered import (
     ACTIVATIONS,
@@ -27,6 +30,7 @@ from tests.support.native_layered import (
     cases,
     recipe_of,
 )
+from tests.support.pack import alone
 from tests.support.trials import config, trial
 from workers.data.tasks import Task
 from workers.engine.step import NativeStep, find_obstacle, step_of
@@ -35,7 +39,8 @@ from workers.networks.gradients.native_models import native_model
 from workers.networks.scorers import Scorer
 from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams
-from workers.training.recipe import layout_of
+from workers.training import plain
+from workers.training.recipe import Recipe, layout_of
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
@@ -53,6 +58,45 @@ def test_every_scorer(task: dict[str, Any], scorer: dict[str, Any]) -> None:
 @pytest.mark.parametrize("task", [ADDITION, COMPLEMENT], ids=lambda task: task["name"])
 def test_every_activation(task: dict[str, Any], activation: dict[str, Any]) -> None:
     assert_torchs(recipe_of(task, {"name": "transformer", "activation": activation}))
+
+
+DERIVED = """
+from dataclasses import dataclass
+
+from {module} import {base}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived({base}):
+    \"\"\"Another function of the same fields.\"\"\"
+
+    def {method}(self, values, *others):
+        return super().{method}(-3 * values, *others)
+"""
+
+
+@pytest.mark.parametrize(
+    ("family", "module", "base", "method", "fields"),
+    [
+        ("activation", "workers.networks.activations.spline", "Spline", "apply", {"knots": 9, "low": -2, "high": 2}),
+        ("scorer", "workers.networks.scorers.softmax", "Softmax", "weigh", {}),
+        ("scorer", "workers.networks.scorers.mixed", "Mixed", "weigh", {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.istitle() else "",
+)
+def test_a_part_that_derives_from_a_packaged_one_is_its_own(
+    tmp_path: Path, family: str, module: str, base: str, method: str, fields: dict[str, Any]
+) -> None:
+    (tmp_path / "derived.py").write_text(DERIVED.format(module=module, base=base, method=method))
+    setup = config(steps=3, every=3, averaging={"name": "none"}, optimizer={"learning_rate": 0.05})
+    model = {"name": "transformer", "width": 8, "heads": 2, "initialisation": "modded_nanogpt"}
+    setup["model"] = {**model, family: {"name": "derived", **fields}}
+    with using(plugins_asked_for([str(tmp_path / "derived.py")])):
+        member = trial(1, setup)
+        stage = plain.Stage(seed=member.seed, until=3, recipe=Recipe.of(setup))
+        expected = plain.train([stage], evaluation_seed=member.seed, until=3, steps=[3]).metrics
+        for metric in alone(member)[1, 3].metrics:
+            assert metric.value == pytest.approx(expected[3, *metric[:3]], rel=1e-9), metric
 
 
 @pytest.mark.parametrize(("name", "task"), [(name, task) for name, tasks in TASKS.items() for task in tasks], ids=str)

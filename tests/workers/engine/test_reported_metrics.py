@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from torch import Tensor
 
 from graft.launching.planning.reading import read_space
+from graft.plugins.collecting import plugins_asked_for
+from spaces.plugins.active import using
 from spaces.records import Trial
+from tests.support.pack import assert_equal_to_the_bit
 from tests.support.trials import config
 from tests.support.trials import trial as support_trial
 from workers.data.tasks import Batch
@@ -61,6 +66,62 @@ def test_a_task_that_sums_up_its_metrics_drops_no_diagnostics() -> None:
     arrays = weights(candidate, variant="raw", steps=1, device="cpu", watch=lambda _: None)
     raw = {name for name, variant, where in names[1] - {LOSS} if (variant, where) == ("raw", "")}
     assert trained_model(candidate, arrays).metrics().keys() == raw
+
+
+PRICED = '''
+from dataclasses import dataclass
+
+from spaces.plugins.fields import knob
+from workers.data.tasks.set_complement import SetComplement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced(SetComplement):
+    """Set complement, with a score that follows from a knob."""
+
+    price: float = knob(1.0, low=0)
+
+    def summary(self, means):
+        return {**means, "score": 1 - self.price * means["tvd"]}
+'''
+SHARED = '''
+from dataclasses import dataclass
+
+from spaces.plugins.fields import knob
+from workers.training.averaging import Averaging, Variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(Averaging):
+    """An average whose condition is the value of a knob."""
+
+    share: float = knob(0.1, low=0, high=1)
+
+    @property
+    def variants(self):
+        return (Variant("ema", f"share={self.share:g}"),)
+
+    def start(self, parameters):
+        return {"mean": parameters.double()}
+
+    def update(self, shadow, parameters, step):
+        return {"mean": shadow["mean"] + self.share * (parameters.double() - shadow["mean"])}
+
+    def average(self, shadow, parameters, step, index):
+        return shadow["mean"].to(parameters.dtype)
+'''
+
+
+def test_a_pack_reports_by_each_trials_own_knobs(tmp_path: Path) -> None:
+    """What a task sums up and an average calls itself may follow from knobs, which lanes do not share."""
+    configurations = [config(steps=1, every=1, validation_batch=4) for _ in range(4)]
+    for number, configuration in enumerate(configurations):
+        configuration["task"] |= {"name": "priced", "price": 1.0 + number}
+        configuration["averaging"] = {"name": "shared", "share": (1 + number) / 8}
+    for name, text in (("priced", PRICED), ("shared", SHARED)):
+        (tmp_path / f"{name}.py").write_text(text)
+    with using(plugins_asked_for([str(tmp_path / "priced.py"), str(tmp_path / "shared.py")])):
+        assert_equal_to_the_bit([support_trial(*numbered) for numbered in enumerate(configurations)])
 
 
 def test_a_task_that_reads_a_number_is_evaluated_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

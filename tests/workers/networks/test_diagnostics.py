@@ -15,10 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from graft.plugins.collecting import plugins_asked_for
 from spaces import plugins
+from spaces.plugins.active import using
 from tests.support.databases import raw
 from tests.support.launches import search
+from tests.support.trials import config
+from tests.support.trials import trial as support_trial
 from workers.data.tasks import Batch, Task
+from workers.engine.retraining import retrain
 from workers.networks.diagnostics import Diagnostic, diagnose
 from workers.networks.models import Affine, Attention, Model
 from workers.numerics.randomness import Purpose, Streams
@@ -229,6 +234,38 @@ def test_haystack_marks_the_value_that_answers() -> None:
         assert position < asking
         assert inputs[position] == target
         assert not (inputs[: int(position) - 1 : 2] == inputs[asking]).any()
+
+
+# -- diagnostics of one's own ---------------------------------------------------------------------------------------
+
+CONSTANT = '''
+from dataclasses import dataclass
+
+import torch
+
+from workers.networks.diagnostics import Diagnostic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant(Diagnostic):
+    """Always the same."""
+
+    def values(self, layers, batch, outputs):
+        return {{"": torch.full_like(outputs[:, 0, 0], {value})}}
+'''
+
+
+def test_a_study_reports_its_own_diagnostics_whatever_was_recorded_before(tmp_path: Path) -> None:
+    """One process evaluates trials of one structure without a plug-in, then with two versions of it."""
+    watched = config(steps=1, every=1, validation_batch=4)
+    watched["training"]["diagnostics"] = True
+    file, reported = tmp_path / "constant.py", list[list[float]]()
+    for value in (None, 1.0, 2.0):
+        file.write_text(CONSTANT.format(value=value))
+        with using(plugins_asked_for([str(file)] if value else [])):
+            [report] = retrain(support_trial(0, watched), steps=1, device="cpu", watch=lambda _: None)
+        reported.append([metric.value for metric in report.metrics if metric[:2] == ("constant", "raw")])
+    assert reported == [[], [1.0], [2.0]]
 
 
 # -- a study ---------------------------------------------------------------------------------------------------------

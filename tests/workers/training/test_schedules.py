@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
+from graft.plugins.collecting import plugins_asked_for
 from spaces import plugins
+from spaces.plugins.active import using
+from tests.support.pack import alone, assert_same, reports_of
 from tests.support.plug_ins import shipped
+from tests.support.trials import config, traced_step, trial
+from workers.engine.pack import Pack
 from workers.training.schedules import Schedule
 
 pytestmark = pytest.mark.fast
@@ -105,3 +111,37 @@ def test_whole_numbers_give_the_factor_in_float64(name: str) -> None:
     factor = schedule.factor(torch.tensor(7), torch.tensor(STEPS))
     assert torch.equal(factor.double(), schedule.factor(exact(7), exact(STEPS)).double())
     assert factor.dtype == torch.float64
+
+
+TABLE = '''
+from dataclasses import dataclass
+
+import torch
+
+from workers.training.schedules import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Schedule):
+    """A factor for each fourth of the run."""
+
+    def factor(self, step, steps):
+        factors = torch.tensor([0.4, 1.0, 0.5, 0.25], dtype=torch.float64)
+        return factors.index_select(0, (4 * step // steps).long().view(1))[0]
+'''
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_schedule_is_asked_for_updates_of_its_run_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, traced: bool
+) -> None:
+    """Scalars are computed ahead, and a lane whose trial has ended is stepped on with the others."""
+    if traced:
+        monkeypatch.setattr("workers.engine.pack.step_of", traced_step)
+    (tmp_path / "table.py").write_text(TABLE)
+    setups = [config(steps=steps, every=2, optimizer={"schedule": {"name": "table"}}) for steps in (4, 8)]
+    with using(plugins_asked_for([str(tmp_path / "table.py")])):
+        trials = [trial(number, setup) for number, setup in enumerate(setups)]
+        pack = Pack(trials[0], width=2)
+        pack.fill(trials)
+        assert_same(reports_of(pack), alone(trials[0]) | alone(trials[1]))

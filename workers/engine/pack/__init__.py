@@ -28,6 +28,7 @@ from workers.engine.pack.reporting import Reporting, pad_to_power_of_two
 from workers.engine.pack.saved_states import find_saved_state, take_snapshot
 from workers.engine.pack.stepping import stepper_of
 from workers.engine.step import step_of
+from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, initial_state, layout_of
 
 CHECK_STEPS = 50
@@ -219,9 +220,12 @@ class Pack:
 
         They are those of `trial`, which was trained last in lane `index`, even if it has ended.
         """
-        layout = layout_of(Recipe.of(trial.config))
-        variants = self._reporting.evaluation.variants(self._tensors.select(pad_to_power_of_two([index])))
-        return {variant.label: self._layout.crop(layout, flat[0]) for variant, flat in variants}
+        recipe = Recipe.of(trial.config)
+        layout, variants = layout_of(recipe), (RAW, *recipe.averaging.variants)
+        every = self._reporting.evaluation.variants(self._tensors.select(pad_to_power_of_two([index])))
+        return {
+            variant.label: self._layout.crop(layout, flat[0]) for variant, flat in zip(variants, every, strict=True)
+        }
 
     @flush_subnormals()
     def evaluate(self, numbers: Iterable[int]) -> dict[int, tuple[Metric, ...]]:

@@ -7,7 +7,7 @@ traced. Legend: L lanes, P parameters.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -25,7 +25,7 @@ from workers.networks.gradients.native_models import NativeModel, native_model
 from workers.networks.gradients.native_models import find_obstacle as find_native_obstacle
 from workers.numerics.layout import Layout
 from workers.numerics.tracing import Traced
-from workers.training.averaging import RAW, Variant
+from workers.training.averaging import RAW
 from workers.training.recipe import (
     BoundRecipe,
     Recipe,
@@ -51,7 +51,7 @@ def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
 
 def find_obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
     """Return why this evaluation of the recipe's model is traced here; None if it is native."""
-    if reason := find_learning_obstacle(recipe.learning):
+    if reason := find_learning_obstacle(recipe):
         return reason
     if recipe.training.diagnostics:
         return "diagnostics read attention weights"
@@ -119,29 +119,35 @@ class Evaluation:
         traced = Traced(("evaluate", label, key, str(device)), vmap(evaluate_one))
         return lambda knobs, flat, batch, _: traced(knobs, flat, batch)
 
-    def metrics(self, tensors: LaneTensors, sets: Mapping[str, Batch], used: int) -> list[tuple[Metric, ...]]:
-        """Return metrics of the first `used` lanes on their sets, by condition; the validation set has none.
+    def metrics(
+        self, tensors: LaneTensors, sets: Mapping[str, Batch], recipes: Sequence[Recipe]
+    ) -> list[tuple[Metric, ...]]:
+        """Return metrics of the trials of these recipes, by condition; the validation set has none.
 
-        The other lanes are copies of the first, with its sets.
+        They are in the first lanes; the other lanes are copies of the first, with its sets.
         """
-        lanes: list[list[Metric]] = [[] for _ in range(used)]
-        for variant, flat in self.variants(tensors):
+        # What a trial's own knobs say, as by `Task.summary`, is not the pack's, which has another trial's.
+        variants = [(RAW, *recipe.averaging.variants) for recipe in recipes]
+        lanes: list[list[Metric]] = [[] for _ in recipes]
+        for index, flat in enumerate(self.variants(tensors)):
             for (condition, whole), (label, evaluated) in itertools.product(sets.items(), self._evaluations.items()):
-                where = " ".join(filter(None, (condition, label, variant.condition)))
-                for metrics, means in zip(lanes, self._means(evaluated, tensors.knobs, flat, whole, used), strict=True):
-                    metrics += (Metric(name, variant.name, where, value) for name, value in means.items())
+                columns = self._means(evaluated, tensors.knobs, flat, whole, len(recipes))
+                for metrics, recipe, own, means in zip(lanes, recipes, variants, columns, strict=True):
+                    where = " ".join(filter(None, (condition, label, own[index].condition)))
+                    values = summarise(recipe, means).items()
+                    metrics += (Metric(name, own[index].name, where, value) for name, value in values)
         return [tuple(metrics) for metrics in lanes]
 
-    def variants(self, tensors: LaneTensors) -> Iterator[tuple[Variant, Tensor]]:
-        """Yield each variant and its parameters [L, P] in turn, as grids have a hundred."""
-        yield RAW, tensors.state.parameters
-        for index, variant in enumerate(self._recipe.averaging.variants):
-            yield variant, self._average(tensors.knobs, tensors.state, torch.tensor(index, device=self._device))
+    def variants(self, tensors: LaneTensors) -> Iterator[Tensor]:
+        """Yield the parameters [L, P] of each variant in turn, as grids have a hundred; RAW is first."""
+        yield tensors.state.parameters
+        for index in range(len(self._recipe.averaging.variants)):
+            yield self._average(tensors.knobs, tensors.state, torch.tensor(index, device=self._device))
 
     def _means(
         self, evaluated: EvaluateLanes, knobs: Batch, flat: Tensor, whole: Batch, used: int
-    ) -> list[Mapping[str, float]]:
-        """Return the metrics of each lane in use on a set: the task's summary of means over sequences."""
+    ) -> list[dict[str, float]]:
+        """Return the means over a set's sequences of the metrics of each lane in use."""
         count, length = whole["inputs"].shape[1:3]
         # Chunks need no more memory than a training batch, or longer inputs would exhaust it in a
         # pack of the right width. Groups of sequences that belong together stay in one chunk.
@@ -154,5 +160,4 @@ class Evaluation:
             for name, values in evaluated(knobs, flat, chunk, used).items():
                 sums[name] = sums.get(name, 0) + values.double().sum(-1)
         columns = {name: (total[:used] / count).tolist() for name, total in sums.items()}
-        lanes = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-        return [summarise(self._recipe, means) for means in lanes]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

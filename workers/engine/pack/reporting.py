@@ -42,8 +42,10 @@ class Reporting:
         """Return metrics of these lanes on validation or test sets, and on shifted sets."""
         padded = pad_to_power_of_two(indices)
         tensors = tensors.select(padded)
-        sets = draw_evaluation_sets(self._recipe, [lanes.trials[index] for index in padded], tensors, purpose)
-        return self.evaluation.metrics(tensors, sets, len(indices))
+        running = [lanes.trials[index] for index in padded]
+        sets = draw_evaluation_sets(self._recipe, running, tensors, purpose)
+        recipes = [trial.recipe for trial in running[: len(indices)] if trial]
+        return self.evaluation.metrics(tensors, sets, recipes)
 
     def report_due(self, lanes: Lanes, tensors: LaneTensors, *, without: Collection[int]) -> dict[int, Report]:
         """Return lane index -> due report, validated now, without lanes that diverged."""

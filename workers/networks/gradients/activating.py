@@ -83,7 +83,7 @@ def described(activation: Activation | None, dtype: torch.dtype) -> Tensor:
     """Return the int64 fields of an activation without an obstacle (ActivationField)."""
     if activation is None:
         return torch.zeros(7, dtype=torch.int64)
-    if isinstance(activation, Spline):
+    if type(activation) is Spline:
         return torch.tensor([0, 0, 0, 0, int(not activation.frozen), 0, activation.knots])
     code, library = FUNCTIONS.load(activation, dtype)
     addresses = addresses_of(library, ("activate_rows", "learn_rows", "finish"))
@@ -92,7 +92,7 @@ def described(activation: Activation | None, dtype: torch.dtype) -> Tensor:
 
 def knobs_of(activation: Activation | None) -> list[Number]:
     """Return an activation's knobs, as its functions take them."""
-    if isinstance(activation, Spline):
+    if type(activation) is Spline:
         return [activation.low, (activation.knots - 1) / (activation.high - activation.low)]
     return [value for _, value in plugins.knobs(activation)] if activation else []
 
@@ -104,4 +104,4 @@ def learned_by(activation: Activation | None, prefix: str) -> list[tuple[str, in
 
 def _generated(activation: Activation | None) -> list[Activation]:
     """Return the activation if it has generated functions: a spline looks numbers up in a table."""
-    return [activation] if activation and not isinstance(activation, Spline) else []
+    return [activation] if activation and type(activation) is not Spline else []

@@ -49,7 +49,7 @@ class RowFunctions:
 
 def parts_of(scorer: Scorer) -> list[Scorer]:
     """Return the scorers that a mixed one mixes, or the scorer itself."""
-    if isinstance(scorer, Mixed):
+    if type(scorer) is Mixed:
         return parts_of(scorer.first) + parts_of(scorer.second)
     return [scorer]
 
@@ -92,7 +92,7 @@ def functions_of(scorer: Scorer, dtype: torch.dtype) -> RowFunctions:
 
 def scorers_of_heads(scorer: Scorer, heads: int) -> list[Scorer]:
     """Return the scorer of each head, none of them mixed."""
-    if isinstance(scorer, Mixed):
+    if type(scorer) is Mixed:
         first = scorer.split(heads)
         return scorers_of_heads(scorer.first, first) + scorers_of_heads(scorer.second, heads - first)
     return [scorer] * heads
@@ -106,7 +106,7 @@ def knobs_of_heads(scorer: Scorer, heads: int) -> list[Number]:
 
 def learned_by(scorer: Scorer, heads: int, prefix: str = "scorer") -> list[list[tuple[str, int]]]:
     """Return each head's learned parameters, without its features': name and index of the head."""
-    if isinstance(scorer, Mixed):
+    if type(scorer) is Mixed:
         count = scorer.split(heads)
         first = learned_by(scorer.first, count, f"{prefix}.first")
         return first + learned_by(scorer.second, heads - count, f"{prefix}.second")
@@ -124,6 +124,8 @@ def _own_parameters(scorer: Scorer, heads: int) -> dict[str, Parameter]:
 def _write(scorer: Scorer, dtype: torch.dtype) -> ScorerCode:
     if not isinstance(scorer, LogitScorer | KernelScorer):
         raise NotOfRows("it reads queries and keys")
+    if isinstance(scorer, Mixed):
+        raise NotOfRows("it mixes the scorers of heads in a way of its own")
     parameters = _own_parameters(scorer, 1)
     if unfit := next((name for name, parameter in parameters.items() if parameter.shape != (1,)), None):
         raise NotOfRows(f"{unfit} is more than a number a head")

@@ -23,6 +23,7 @@ from workers.networks.positions import Position
 from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
 from workers.networks.scorers.softmax import Softmax
 from workers.numerics.parameters import Constant, Parameter, Parameters, Start, Uniform, under, within
+from workers.numerics.tensors import inverse_root
 
 CANON_KERNEL = 4
 _ZERO = Constant(value=0)
@@ -139,7 +140,7 @@ class SelfAttention:
 
     def __call__(self, stream: Tensor, visible: Tensor, parameters: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
         query, key, value = self._queries_keys_values(stream, parameters)
-        plain = isinstance(self.scorer, Softmax) and self.position.bias(self.heads, value) is None
+        plain = type(self.scorer) is Softmax and self.position.bias(self.heads, value) is None
         if "weights" in keep:
             weights = self._weights(query, key, value, visible, parameters)
             mixed = dropout(weights, "weights", self.weight_dropout, keep) @ value
@@ -228,7 +229,7 @@ class Mlp:
 
 def divide_by_root_mean_square(vectors: Tensor, epsilon: float | Tensor) -> Tensor:
     """Return vectors [..., n] over their root mean square."""
-    return vectors * torch.rsqrt(vectors.square().mean(-1, keepdim=True) + epsilon)
+    return vectors * inverse_root(vectors.square().mean(-1, keepdim=True) + epsilon)
 
 
 def dropout(values: Tensor, name: str, rate: float | Tensor, keep: Mapping[str, Tensor]) -> Tensor:

@@ -26,7 +26,7 @@ from workers.networks.models import (
 )
 from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
 from workers.numerics.parameters import Constant, Parameter, Parameters, under, within
-from workers.numerics.tensors import one_hot
+from workers.numerics.tensors import inverse_root, one_hot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,10 +161,10 @@ class Minimal(Model):
         width = actual(self, "width")
         if isinstance(width, int):
             squares = vectors.square().mean(-1, keepdim=True) + self.norm_epsilon
-            return vectors * torch.rsqrt(squares)
+            return vectors * inverse_root(squares)
         # The mean is taken of the lane's own channels; beyond its width there are only zeros.
         squares = vectors.square().sum(-1, keepdim=True) / width.to(vectors.dtype) + self.norm_epsilon
-        return vectors * torch.rsqrt(squares.masked_fill(squares == 0, 1.0))  # padded tokens
+        return vectors * inverse_root(squares.masked_fill(squares == 0, 1.0))  # padded tokens
 
     def _queries_keys(self, normed: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
         gain, key_width = parameters["norm"][:, None], actual(self, "key_width")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from workers.networks.activations import Activation
 from workers.numerics.parameters import Parameter, Parameters, under, within
+from workers.numerics.tensors import widen as widen
 
 
 class Scorer(ABC):
@@ -121,11 +122,6 @@ class KernelScorer(Scorer):
 def scaled_logits(query: Tensor, key: Tensor) -> Tensor:
     """Return products over sqrt(c), [..., h, q, k]. Source: Vaswani et al. 2017, equation 1."""
     return query @ key.mT / math.sqrt(query.shape[-1])
-
-
-def widen(values: Tensor) -> Tensor:
-    """Return half precision as float32; float32 and float64 as they are."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 def per_head(learned: Tensor) -> Tensor:

@@ -55,8 +55,18 @@ class Optimizer(ABC):
     def descend(self, descent: Descent, layout: Layout) -> tuple[Tensor, Moments]:
         """Return parameters [P] and moments after the step: clipping, schedule and `update`."""
         gradient = clip(descent.gradient, torch.as_tensor(self.clip_norm))
-        rate = self.learning_rate * self.schedule.factor(descent.step, descent.steps)
+        rate = self.scheduled_rate(descent.step, descent.steps)
         return self.update(descent.parameters, gradient, descent.moments, rate, descent.step, layout)
+
+    @final
+    def scheduled_rate(self, step: Tensor, steps: Tensor) -> Tensor:
+        """Return the rate of update n = `step`, or that of the last one after the run.
+
+        A free lane is stepped on past its run, and scalars are computed ahead: a schedule, such as
+        one that reads a table, need not know such updates.
+        """
+        last = (steps - 1).to(step.dtype)
+        return self.learning_rate * self.schedule.factor(torch.minimum(step, last), steps)
 
     @abstractmethod
     def start(self, parameters: Tensor, layout: Layout) -> Moments:
