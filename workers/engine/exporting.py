@@ -220,7 +220,7 @@ def _obstacles(recipe: Recipe) -> Iterator[str]:
         f"canon is {model.canon}, must be none": model.canon != "none",
         f"logit_cap is {model.logit_cap:g}, must be 0": model.logit_cap != 0,
         "mlp_multiple is 0, must be at least 1": not model.mlp_multiple,
-        f"scorer is {name_of(model.scorer)}, must be softmax": not isinstance(model.scorer, Softmax),
+        f"scorer is {name_of(model.scorer)}, must be softmax": type(model.scorer) is not Softmax,
         f"activation is {name_of(activation)}, must be one of {allowed}": type(activation) not in ACTIVATIONS,
         f"position is {position}, must be one of {', '.join(POSITIONS)}": position not in POSITIONS,
     }

@@ -15,8 +15,10 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from graft.exports.huggingface.exporting import write_tokenizer
+from graft.plugins.collecting import plugins_asked_for
 from spaces import plugins
 from spaces.errors import StudyError
+from spaces.plugins.active import using
 from spaces.settings import MetricName, Objective
 from tests.support.inside import called
 from tests.support.trials import config, trial
@@ -180,6 +182,14 @@ def test_an_architecture_that_is_not_gpt_2_is_refused_with_all_reasons() -> None
         assert f"model.{reason}" in str(refusal.value)
     with pytest.raises(StudyError, match=r"no GPT-2: model\.name is minimal, must be transformer"):
         check_gpt2(config())
+
+
+def test_a_scorer_that_derives_from_softmax_is_no_gpt_2s(tmp_path: Path) -> None:
+    lines = ["from workers.networks.scorers.softmax import Softmax", "class Sharper(Softmax):", "    pass"]
+    (tmp_path / "sharper.py").write_text("\n".join(lines))
+    message = r"model\.scorer is sharper, must be softmax"
+    with using(plugins_asked_for([str(tmp_path / "sharper.py")])), pytest.raises(StudyError, match=message):
+        check_gpt2(settings(scorer={"name": "sharper"}))
 
 
 Search = Callable[..., str]
