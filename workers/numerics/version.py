@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NUMERICS = 13
+NUMERICS = 14
 """Counted up with every change that may move a bit of a trial: an order of additions, a precision,
 an initialisation. Stored with each study; only equal numbers promise equal bits.
 
@@ -23,4 +23,5 @@ an initialisation. Stored with each study; only equal numbers promise equal bits
    not decay; temperatures are estimated without padding, and linearised attention's given
    temperatures are not estimated
 13 entmax computes from alpha 1.5 on with the threshold tau, below with one logarithm for any alpha
+14 with `training.autocast`, norms' roots are rounded from float32
 """
