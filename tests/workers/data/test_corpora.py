@@ -27,7 +27,7 @@ from spaces.plugins.files import find_file
 from tests.support.plug_ins import shipped
 from workers.data.cached_arrays import Stored, read, write
 from workers.data.corpora import Corpus, _stories
-from workers.data.corpora._code import without_java_comments, without_python_comments
+from workers.data.corpora._code import VERSION, without_java_comments, without_python_comments
 from workers.data.corpora._parts import LONGEST, parts, pieces, split_of
 from workers.data.corpora._tokens import Source, Tokens, tokens_of
 from workers.data.corpora.file import File
@@ -280,6 +280,20 @@ def test_the_content_of_a_file_decides_and_not_its_name(tmp_path: Path) -> None:
     file, same, other = (written(tmp_path, text, f"{n}.txt") for n, text in enumerate(("one", "one", "other")))
     assert file.content() == same.content() != other.content()
     assert file.content() != File(path=file.path, comments="java").content()
+
+
+def test_tables_are_told_from_texts_and_from_one_another_with_the_same_bytes(tmp_path: Path) -> None:
+    lines = "".join(f'{{"text": "{"red green " * 40}"}}\n' for _ in range(100))
+    text, table, other = (written(tmp_path, lines, f"a.{kind}") for kind in ("txt", "jsonl", "parquet"))
+    assert len({text.content(), table.content(), other.content()}) == 3
+    assert tokens(text).end > tokens(table).end == len(set("red green "))
+    assert text.content() == hash_of([VERSION.encode(), b"text", b"none", lines.encode()]), "kept as it was stored"
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder, ending in zip(folders, ("txt", "jsonl"), strict=True):
+        folder.mkdir()
+        (folder / f"a.{ending}").write_text(lines)
+        (folder / "b.txt").write_text(lines)
+    assert len({File(path=find_file(str(folder))).content() for folder in folders}) == 2
 
 
 def broken(folder: Path) -> Mapping[str, Path]:
