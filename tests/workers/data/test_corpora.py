@@ -11,6 +11,7 @@ import sys
 import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +30,7 @@ from workers.data.cached_arrays import Stored, read, write
 from workers.data.corpora import Corpus, _stories
 from workers.data.corpora._code import VERSION, without_java_comments, without_python_comments
 from workers.data.corpora._parts import LONGEST, parts, pieces, split_of
-from workers.data.corpora._tokens import Source, Tokens, tokens_of
+from workers.data.corpora._tokens import Source, Tokens, lowered, tokens_of
 from workers.data.corpora.file import File
 from workers.data.corpora.huggingface import HuggingFace
 from workers.data.corpora.python import Python, _modules
@@ -442,6 +443,16 @@ def test_encoding_and_decoding_give_the_text_back_but_for_dropped_tokens(tmp_pat
     assert lower.decode(lower.encode("THE Cat")) == "the cat"
 
 
+def test_texts_are_lowered_character_by_character_as_a_written_tokenizer_lowers_them(tmp_path: Path) -> None:
+    every = "".join(chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
+    assert lowered(f"ΔΡΟΜΟΣ ΣΑΣ. {every}") == "".join(map(str.lower, f"ΔΡΟΜΟΣ ΣΑΣ. {every}"))
+    greek = tokens(written(tmp_path, "ο ΔΡΟΜΟΣ και ο λόγος, İstanbul\n" * 200), lower_case=True)
+    assert greek.decode(greek.encode("ΔΡΟΜΟΣ λόγος")) == "δρομοσ λόγος"
+    read = library().Tokenizer.from_str(greek.file()[0])  # pyright: ignore
+    for text in ("ΔΡΟΜΟΣ", "ΔΡΟΜΟΣ και", "λόγος", "İstanbul"):
+        assert read.encode(text).ids == [greek.kept[token] for token in greek.encode(text)]
+
+
 def test_tokens_that_cannot_be_made_are_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=r"^task.rare: 9999 leaves no token, the most frequent one occurs \d+ times$"):
         tokens(written(tmp_path, "abc " * 500), rare=9999)
@@ -541,6 +552,21 @@ def test_a_file_that_cuts_texts_and_fills_them_up_does_neither_here(tmp_path: Pa
     # Tokens that were cached with texts cut are not found again; those of other files are.
     contents = [[file.content(), hash_of([Path(file.path).read_bytes()])] for file in (plain, other)]
     assert [content == of_bytes for content, of_bytes in contents] == [True, False]
+
+
+def test_a_written_tokenizer_adds_no_tokens_to_a_text_as_the_task_adds_none(tmp_path: Path) -> None:
+    adding = library().Tokenizer.from_str(BytePairEncoding(vocabulary=280).learn([SENTENCES]))
+    adding.add_special_tokens(["<s>"])
+    adding.post_processor = import_module("tokenizers.processors").TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", adding.token_to_id("<s>"))]
+    )
+    adding.save(str(tmp_path / "adding.json"))
+    file = BytePairFile(path=find_file(str(tmp_path / "adding.json")))
+    encoder = file.encoder(file.learn([]))
+    assert isinstance(encoder, HasFile)
+    written = library().Tokenizer.from_str(encoder.file()[0])
+    assert written.encode("low <s> lowest").ids == encoder.encode("low <s> lowest")
+    assert adding.encode("low").ids == [adding.token_to_id("<s>"), *encoder.encode("low")]
 
 
 def test_byte_pairs_refuse_half_a_character_in_one_line_and_characters_take_it(tmp_path: Path) -> None:
