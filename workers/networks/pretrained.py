@@ -44,13 +44,7 @@ def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype
         ) from error
     if not (folder / "config.json").is_file():
         raise StudyError(f"{folder}: there is no config.json of a pretrained model in it")
-    plugin = None
-    if scorer is not None:
-        plugin = plugins.build(Scorer, scorer, "scorer")
-        if not isinstance(plugin, LogitScorer):
-            raise StudyError(
-                f"scorer: {scorer['name']!r} looks at queries and keys; it must depend on their logits alone"
-            )
+    plugin = None if scorer is None else build_scorer(scorer)
     name = "eager" if plugin is None else _register(transformers, plugin)
     try:
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
@@ -66,6 +60,14 @@ def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype
             module.register_module(_LEARNED, _learned(plugin, model.config.num_attention_heads))
         _restore(model, folder)
     return model.eval()
+
+
+def build_scorer(scorer: Mapping[str, Any]) -> LogitScorer:
+    """Return the scorer of a configuration; StudyError for one that looks at more than logits."""
+    plugin = plugins.build(Scorer, scorer, "scorer")
+    if not isinstance(plugin, LogitScorer):
+        raise StudyError(f"scorer: {scorer['name']!r} looks at queries and keys; it must depend on their logits alone")
+    return plugin
 
 
 def attention_modules(model: nn.Module) -> Iterator[nn.Module]:

@@ -161,9 +161,11 @@ def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> t
 def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Shaken) -> dict[str, Any]:
     """Return the content of config.json; `vocab_size` is the network's own."""
     from workers.data.tasks import TokenTask
+    from workers.networks.scorers import Scorer
 
     assert isinstance(recipe.task, TokenTask), "it was checked"
     table = learned.get("position.table")
+    counts = any(isinstance(part, Scorer) and part.counts_all_keys for part in list_parts(model))
     return {
         "model_type": "graft",
         "architectures": ["GraftForCausalLM"],
@@ -178,6 +180,7 @@ def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Sh
         "num_attention_heads": getattr(model, "heads", 1),
         "max_position_embeddings": recipe.task.longest if table is None else len(table),
         **({} if table is None else {"learned_positions": len(table)}),
+        **({"counts_all_keys": True} if counts else {}),
         "network": plan_of(model, shaken.names),
         "shapes": {name: list(array.shape) for name, array in learned.items()},
         "tie_word_embeddings": False,

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import types
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import torch
 import graft
 from graft.exports.cutting.plans import TAIL, list_parts, plan_of
 from graft.exports.cutting.shaking import shake
-from graft.exports.huggingface import exporting
+from graft.exports.huggingface import evaluation, exporting
 from graft.exports.huggingface.card import write_card
-from graft.exports.huggingface.evaluation import to_frame
+from graft.exports.huggingface.evaluation import Asked, Harness, evaluate_folder, evaluate_pretrained, to_frame
 from graft.plugins.collecting import plugins_asked_for
 from graft.retraining.restored import RestoredTrial
 from spaces import plugins
@@ -129,6 +130,46 @@ def test_a_plug_in_that_does_not_run_by_itself_is_refused_in_a_line(tmp_path: Pa
         learned = {name: tensor.numpy() for name, tensor in start.items()}
         with pytest.raises(StudyError, match=r"does not run by itself: NameError: name 'TWO' is not defined; what"):
             exporting._write(tmp_path, trained_model(bent_trial, learned), learned)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.long  # loading transformers takes seconds
+@pytest.mark.parametrize(
+    "scorer",
+    [{"name": "softmax"}, {"name": "cosformer"}, {"name": "mixed", "first": {"name": "polynomial", "keys": "all"}}],
+    ids=lambda scorer: scorer["name"],
+)
+def test_padding_at_either_end_changes_no_logits(
+    scorer: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    padded = trial(0, {**config(), "model": {**GPT, "scorer": scorer}})
+    layout = layout_of(Recipe.of(padded.config))
+    learned = {name: 3 * part.numpy() for name, part in layout.split(layout.initial(torch.tensor([3]))[0]).items()}
+    folder = tmp_path / f"exported_{scorer['name']}"
+    folder.mkdir()
+    exporting._write(folder, trained_model(padded, learned), learned)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded = import_module(f"{folder.name}.modeling_graft").GraftForCausalLM.from_pretrained(folder).eval()
+    long, short = torch.tensor([[3, 1, 4, 1, 5]]), torch.tensor([[2, 7, 1]])
+    filled = torch.cat([long, torch.tensor([[0, 2, 7, 1, 0]])])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]])
+    with torch.no_grad():
+        expected = [loaded(inputs).logits[0] for inputs in (long, short)]
+        for given in (mask, mask.bool()):
+            logits = loaded(filled, attention_mask=given).logits
+            torch.testing.assert_close([logits[0], logits[1, 1:4]], expected, rtol=0, atol=1e-12)
+
+
+def test_models_that_count_all_keys_are_evaluated_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness fills up batches, and does not tell a causal model by how much."""
+    asked = Asked(harness=Harness(tasks=["dogs"], batch=8), manager=None)
+    monkeypatch.setattr(evaluation, "_score", lambda _, asked: asked.harness.batch)
+    (tmp_path / "tokenizer.json").touch()
+    for settings, batch in (({}, 8), ({"counts_all_keys": True}, 1)):
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+        assert evaluate_folder(tmp_path, asked) == batch
+    monkeypatch.setattr("workers.networks.pretrained.load_pretrained", lambda *_: torch.nn.Identity())
+    for scorer, batch in ((None, 8), ({"name": "ssa"}, 8), ({"name": "polynomial", "keys": "all"}, 1)):
+        assert evaluate_pretrained(tmp_path, scorer, "float32", asked) == batch
 
 
 def test_the_card_names_the_folder_that_is_worked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
