@@ -111,7 +111,7 @@ def finish_export(export: Export, watch: Callable[[int], None]) -> Exported:
 
 
 def check_model(restored: RestoredTrial) -> None:
-    """Raise StudyError if a trial is no single causal model over tokens, which can generate."""
+    """Raise StudyError if a trial is no single causal model over tokens, or reads files."""
     from workers.data.tasks import TokenTask
     from workers.engine.retraining import check_single_model
     from workers.training.recipe import Recipe
@@ -124,6 +124,10 @@ def check_model(restored: RestoredTrial) -> None:
             f"trial {number} is no language model for Hugging Face: its model {model} on the task {task} does not go"
             " from tokens to the next one; choose a trial of a transformer or a minimal over tokens"
         )
+    for part in list_parts(recipe.model):
+        if plugins.code_of(part) is not None and any(plugins.files_of(part)):
+            name = plugins.name_of(part)
+            raise StudyError(f"trial {number} cannot be a model for Hugging Face: {name!r} from outside reads a file")
 
 
 def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> tuple[float, str]:

@@ -132,6 +132,31 @@ def test_a_plug_in_that_does_not_run_by_itself_is_refused_in_a_line(tmp_path: Pa
             exporting._write(tmp_path, trained_model(bent_trial, learned), learned)  # pyright: ignore[reportPrivateUsage]
 
 
+def restored_trial(model: dict[str, Any]) -> RestoredTrial:
+    return RestoredTrial(
+        trial=trial(0, {**config(), "model": model}),
+        objective=Objective(direction="minimize", metric="loss", variant="raw"),
+        row={},
+        metrics=[],
+        steps=1,
+        trained_on=None,
+        outside=current(),
+        fingerprints=[],
+    )
+
+
+def test_a_plug_in_that_reads_a_file_is_refused_in_a_line(tmp_path: Path) -> None:
+    """Its file is not in the folder that is written."""
+    scorer = BENT % ("from spaces.plugins.fields import file", "logits.exp()")
+    (tmp_path / "bent.py").write_text(scorer.replace("    by:", "    points: object = file('.py')\n    by:"))
+    with using(plugins_asked_for([str(tmp_path / "bent.py")])):
+        reading = {"name": "bent", "points": str(tmp_path / "bent.py")}
+        for scorer in (reading, {"name": "mixed", "second": reading}):
+            with pytest.raises(StudyError, match="trial 0 cannot be a model for Hugging Face: 'bent' from outside rea"):
+                exporting.check_model(restored_trial({**GPT, "scorer": scorer}))
+        exporting.check_model(restored_trial({**GPT, "scorer": {"name": "mixed"}}))
+
+
 @pytest.mark.long  # loading transformers takes seconds
 @pytest.mark.parametrize(
     "scorer",
@@ -174,16 +199,7 @@ def test_models_that_count_all_keys_are_evaluated_one_by_one(tmp_path: Path, mon
 
 def test_the_card_names_the_folder_that_is_worked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    restored = RestoredTrial(
-        trial=trial(0, config()),
-        objective=Objective(direction="minimize", metric="loss", variant="raw"),
-        row={},
-        metrics=[],
-        steps=1,
-        trained_on=None,
-        outside=current(),
-        fingerprints=[],
-    )
+    restored = restored_trial(MINIMAL)
     write_card(Path(), restored, "tiny", "raw", "written", "torch, transformers and scipy")
     text = (tmp_path / "README.md").read_text()
     assert f'from_pretrained("{tmp_path.name}", trust' in text
