@@ -111,9 +111,10 @@ def finish_export(export: Export, watch: Callable[[int], None]) -> Exported:
 
 
 def check_model(restored: RestoredTrial) -> None:
-    """Raise StudyError if a trial is no single causal model over tokens, or reads files."""
+    """Raise StudyError if a trial is no single causal model over tokens that can stand alone."""
     from workers.data.tasks import TokenTask
     from workers.engine.retraining import check_single_model
+    from workers.networks.modules import ModuleModel
     from workers.training.recipe import Recipe
 
     recipe, number = Recipe.of(restored.trial.config), restored.trial.number
@@ -124,10 +125,14 @@ def check_model(restored: RestoredTrial) -> None:
             f"trial {number} is no language model for Hugging Face: its model {model} on the task {task} does not go"
             " from tokens to the next one; choose a trial of a transformer or a minimal over tokens"
         )
+    reason = None
+    if isinstance(recipe.model, ModuleModel):
+        reason = f"{plugins.name_of(recipe.model)!r} builds a torch.nn.Module for a task, which the folder lacks"
     for part in list_parts(recipe.model):
         if plugins.code_of(part) is not None and any(plugins.files_of(part)):
-            name = plugins.name_of(part)
-            raise StudyError(f"trial {number} cannot be a model for Hugging Face: {name!r} from outside reads a file")
+            reason = f"{plugins.name_of(part)!r} from outside reads a file"
+    if reason:
+        raise StudyError(f"trial {number} cannot be a model for Hugging Face: {reason}")
 
 
 def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> tuple[float, str]:

@@ -157,6 +157,33 @@ def test_a_plug_in_that_reads_a_file_is_refused_in_a_line(tmp_path: Path) -> Non
         exporting.check_model(restored_trial({**GPT, "scorer": {"name": "mixed"}}))
 
 
+MODULE = '''
+from dataclasses import dataclass
+import torch
+from workers.networks.modules import ModuleModel
+
+@dataclass(frozen=True, kw_only=True)
+class Net(ModuleModel):
+    """An embedding and a map."""
+
+    @property
+    def causal(self):
+        return True
+
+    def module(self, task):
+        return torch.nn.Sequential(torch.nn.Embedding(task.tokens, 4), torch.nn.Linear(4, task.tokens))
+'''
+
+
+def test_a_torch_module_is_refused_in_a_line(tmp_path: Path) -> None:
+    """It is built for a task, which the folder does not have."""
+    (tmp_path / "net.py").write_text(MODULE)
+    with using(plugins_asked_for([str(tmp_path / "net.py")])):
+        restored = restored_trial({"name": "net"})
+        with pytest.raises(StudyError, match="trial 0 cannot be a model for Hugging Face: 'net' builds a "):
+            exporting.check_model(restored)
+
+
 @pytest.mark.long  # loading transformers takes seconds
 @pytest.mark.parametrize(
     "scorer",
