@@ -28,7 +28,7 @@ from spaces.plugins.files import find_file
 from tests.support.plug_ins import shipped
 from workers.data.cached_arrays import Stored, read, write
 from workers.data.corpora import Corpus, _stories
-from workers.data.corpora._code import VERSION, without_java_comments, without_python_comments
+from workers.data.corpora._code import STRIPPERS, VERSIONS, without_java_comments, without_python_comments
 from workers.data.corpora._parts import LONGEST, parts, pieces, split_of
 from workers.data.corpora._tokens import Source, Tokens, lowered, tokens_of
 from workers.data.corpora.file import File
@@ -203,6 +203,10 @@ def test_python_without_comments_has_the_same_syntax_tree_but_for_docstrings(nam
         ('class A:\n    x = 1\n    "about x"\n', "class A:\n    x = 1\n"),
         ("f(1,  # first\n  # between\n  2)\n", "f(1,\n  2)\n"),
         ('x = """text # kept"""\n', 'x = """text # kept"""\n'),
+        ('class A:\n    "one"\n    "two"\n\nx = 1\n', "class A:\n    pass\n\nx = 1\n"),
+        ('def f():\n    "one"\n    # between\n    "two"\n', "def f():\n    pass\n"),
+        ('def f():\n    "one"\n    "two"\n    return 1\n', "def f():\n    return 1\n"),
+        ('if x:\n    "one"\n    y = 1\n    "two"\n', "if x:\n    y = 1\n"),
     ],
 )
 def test_comments_and_docstrings_of_python_go(source: str, expected: str) -> None:
@@ -218,6 +222,16 @@ def test_comments_of_java_go_and_strings_stay() -> None:
     source = '/** About. */\nclass A { // end\n  String s = "// no"; /* a\n b */ char c = \'"\'; // "\n  int x = 1; }\n'
     expected = 'class A { String s = "// no"; char c = \'"\'; int x = 1; }'
     assert " ".join(without_java_comments(source).split()) == expected
+
+
+def test_strings_of_java_keep_their_lines_and_spaces() -> None:
+    text = '"""\n        first   \n\n\n        // second\n        \\""" \t\n        """'
+    source = f"class A {{   // end\n\n\n  String t = {text}; /* a */   \n  int x; // gone\n}}\n"
+    assert without_java_comments(source) == f"class A {{\n  String t = {text};\n  int x;\n}}\n"
+
+
+def test_every_language_has_a_version() -> None:
+    assert VERSIONS.keys() == STRIPPERS.keys()
 
 
 @pytest.mark.long
@@ -288,7 +302,7 @@ def test_tables_are_told_from_texts_and_from_one_another_with_the_same_bytes(tmp
     text, table, other = (written(tmp_path, lines, f"a.{kind}") for kind in ("txt", "jsonl", "parquet"))
     assert len({text.content(), table.content(), other.content()}) == 3
     assert tokens(text).end > tokens(table).end == len(set("red green "))
-    assert text.content() == hash_of([VERSION.encode(), b"text", b"none", lines.encode()]), "kept as it was stored"
+    assert text.content() == hash_of([b"1", b"text", b"none", lines.encode()]), "kept as it was stored"
     folders = [tmp_path / name for name in ("one", "two")]
     for folder, ending in zip(folders, ("txt", "jsonl"), strict=True):
         folder.mkdir()

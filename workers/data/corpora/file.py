@@ -14,7 +14,7 @@ from spaces.plugins import Examples
 from spaces.plugins.fields import file, option, text
 from spaces.plugins.files import FilePath
 from workers.data.corpora import Corpus
-from workers.data.corpora._code import STRIPPERS, VERSION
+from workers.data.corpora._code import STRIPPERS, VERSIONS
 from workers.data.hashing import hash_of
 
 _TABLES = (".arrow", ".jsonl", ".parquet")
@@ -49,7 +49,7 @@ class File(Corpus):
                     raise PluginError(f"task.corpus.comments: {path} is not {self.comments}: {error.msg}") from error
 
     def content(self) -> str:
-        settings = [VERSION, self.column, self.comments]
+        settings = [VERSIONS[self.comments], self.column, self.comments]
 
         def read() -> str:
             # Two files with the same bytes differ where one is a table.
