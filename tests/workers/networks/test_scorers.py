@@ -347,8 +347,7 @@ def test_keys_that_nobody_sees_change_weights_only_where_all_keys_count(variant:
     learned = {name: start[name].reshape(parameter.shape) for name, parameter in scorer.parameters(HEADS).items()}
     weights = scorer.weights(query, key, causal(), learned)[..., :3, :3]
     alone = scorer.weights(query[..., :3, :], key[..., :3, :], causal()[:3, :3], learned)
-    estimated = variant["name"] == "softmax_evaluation"  # its own weights are softmax's: it counts in validation
-    assert torch.allclose(weights, alone, atol=1e-12) is (not scorer.counts_all_keys or estimated)
+    assert torch.allclose(weights, alone, atol=1e-12) is not scorer.counts_all_keys
 
 
 def test_refitting_needs_queries_that_differ() -> None:
