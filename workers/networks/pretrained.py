@@ -21,7 +21,8 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from spaces import plugins
-from spaces.errors import StudyError
+from spaces.errors import PluginError, StudyError
+from spaces.messages import shorten
 from workers.networks.scorers import LogitScorer, Scorer, widen
 
 _LEARNED = "graft_scorer"
@@ -31,10 +32,10 @@ _LEARNED = "graft_scorer"
 def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype: str = "float32") -> Any:
     """Return a folder's model, an `AutoModelForCausalLM` of transformers; nothing is fetched.
 
-    `scorer`: `{"name": "ssa", "b": 1.0}`; None leaves softmax, by transformers' plainest code. What
-    it learns becomes parameters `graft_scorer` of each attention layer, which train and are saved
-    with the others; in evaluation it acts as in validation. Raises StudyError for a folder
-    without such a model, or a scorer that looks at more than logits.
+    `scorer`: `{"name": "ssa", "b": 1.0}`, its parts as in a space; None leaves softmax, by
+    transformers' plainest code. What it learns becomes parameters `graft_scorer` of each attention
+    layer, which train and are saved with the others; in evaluation it acts as in validation. Raises
+    StudyError for a folder without such a model, or a scorer that looks at more than logits.
     """
     try:
         transformers: Any = import_module("transformers")
@@ -44,13 +45,7 @@ def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype
         ) from error
     if not (folder / "config.json").is_file():
         raise StudyError(f"{folder}: there is no config.json of a pretrained model in it")
-    plugin = None
-    if scorer is not None:
-        plugin = plugins.build(Scorer, scorer, "scorer")
-        if not isinstance(plugin, LogitScorer):
-            raise StudyError(
-                f"scorer: {scorer['name']!r} looks at queries and keys; it must depend on their logits alone"
-            )
+    plugin = None if scorer is None else build_scorer(scorer)
     name = "eager" if plugin is None else _register(transformers, plugin)
     try:
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
@@ -66,6 +61,31 @@ def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype
             module.register_module(_LEARNED, _learned(plugin, model.config.num_attention_heads))
         _restore(model, folder)
     return model.eval()
+
+
+def build_scorer(scorer: Mapping[str, Any]) -> LogitScorer:
+    """Return the scorer of a configuration; StudyError for one that looks at more than logits."""
+    plugin = plugins.build(Scorer, _long_form(Scorer, scorer, "scorer"), "scorer")
+    if not isinstance(plugin, LogitScorer):
+        raise StudyError(f"scorer: {scorer['name']!r} looks at queries and keys; it must depend on their logits alone")
+    return plugin
+
+
+def _long_form(family: type, written: Any, path: str) -> Mapping[str, Any]:
+    """Return `{"name": "ssa", "b": 2}` of a plug-in that is written so, or `{"ssa": {"b": 2}}`, or `"ssa"`."""
+    match written:
+        case str():
+            config: dict[str, Any] = {"name": written}
+        case {"name": str()}:
+            config = dict(written)
+        case dict() if len(written) == 1 and isinstance(fields := next(iter(written.values())), dict):
+            config = {"name": next(iter(written)), **fields}
+        case _:
+            raise PluginError(f"{path}: {shorten(repr(written))} must be a name, or 'NAME: {{FIELD: VALUE}}'")
+    for field, rule in plugins.rules(plugins.load(family, config["name"])).items():
+        if rule.family and field in config:
+            config[field] = _long_form(rule.family, config[field], f"{path}.{field}")
+    return config
 
 
 def attention_modules(model: nn.Module) -> Iterator[nn.Module]:
@@ -160,7 +180,7 @@ def _attention(scorer: LogitScorer) -> Callable[..., tuple[Tensor, Tensor]]:
         # A padding query sees nothing; its result is not read, but it must be a number.
         visible = visible | ~visible.any(-1, keepdim=True)
         used = scorer if module.training else evaluated
-        learned = dict(getattr(module, _LEARNED).items())
+        learned = dict(getattr(module, _LEARNED).named_parameters())
         weights = used.of_logits(logits, visible, learned).to(value.dtype)
         mixed = nn.functional.dropout(weights, p=dropout, training=module.training) @ value
         return mixed.transpose(1, 2).contiguous(), weights
@@ -174,7 +194,13 @@ def _learned(scorer: LogitScorer, heads: int) -> nn.ParameterDict:
     numbers = nn.ParameterDict()
     for name, parameter in scorer.parameters(heads).items():
         start = parameter.start.values(middle.expand(1, math.prod(parameter.shape)))
-        numbers[name] = nn.Parameter(start.float().reshape(parameter.shape).clone())
+        *outer, last = name.split(".")
+        inner: Any = numbers
+        for part in outer:
+            if part not in inner:
+                inner[part] = nn.ParameterDict()
+            inner = inner[part]
+        inner[last] = nn.Parameter(start.float().reshape(parameter.shape).clone())
     return numbers
 
 

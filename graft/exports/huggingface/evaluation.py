@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -88,15 +88,24 @@ def evaluate_folder(folder: Path, asked: Asked) -> pl.DataFrame:
     """
     if not (folder / "tokenizer.json").is_file():
         raise StudyError(f"{folder}: the model has no tokenizer, so that it cannot be asked in text")
+    if json.loads((folder / "config.json").read_text(encoding="utf-8")).get("counts_all_keys"):
+        asked = _one_by_one(asked)
     return _score({"pretrained": str(folder), "trust_remote_code": True}, asked)
 
 
 def evaluate_pretrained(folder: Path, scorer: Mapping[str, Any] | None, dtype: str, asked: Asked) -> pl.DataFrame:
     """Score a pretrained Llama or Gemma in the same way, with `scorer` in place of its softmax."""
-    from workers.networks.pretrained import load_pretrained
+    from workers.networks.pretrained import build_scorer, load_pretrained
 
+    if scorer is not None and build_scorer(scorer).counts_all_keys:
+        asked = _one_by_one(asked)
     model = load_pretrained(folder, scorer, dtype).to(asked.harness.device)
     return _score({"pretrained": model, "tokenizer": str(folder)}, asked)
+
+
+def _one_by_one(asked: Asked) -> Asked:
+    """Return the same with batches of one: the harness fills batches up and passes no mask."""
+    return replace(asked, harness=replace(asked.harness, batch=1))
 
 
 def _score(model: Mapping[str, Any], asked: Asked) -> pl.DataFrame:

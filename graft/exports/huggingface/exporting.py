@@ -111,9 +111,10 @@ def finish_export(export: Export, watch: Callable[[int], None]) -> Exported:
 
 
 def check_model(restored: RestoredTrial) -> None:
-    """Raise StudyError if a trial is no single causal model over tokens, which can generate."""
+    """Raise StudyError if a trial is no single causal model over tokens that can stand alone."""
     from workers.data.tasks import TokenTask
     from workers.engine.retraining import check_single_model
+    from workers.networks.modules import ModuleModel
     from workers.training.recipe import Recipe
 
     recipe, number = Recipe.of(restored.trial.config), restored.trial.number
@@ -124,6 +125,14 @@ def check_model(restored: RestoredTrial) -> None:
             f"trial {number} is no language model for Hugging Face: its model {model} on the task {task} does not go"
             " from tokens to the next one; choose a trial of a transformer or a minimal over tokens"
         )
+    reason = None
+    if isinstance(recipe.model, ModuleModel):
+        reason = f"{plugins.name_of(recipe.model)!r} builds a torch.nn.Module for a task, which the folder lacks"
+    for part in list_parts(recipe.model):
+        if plugins.code_of(part) is not None and any(plugins.files_of(part)):
+            reason = f"{plugins.name_of(part)!r} from outside reads a file"
+    if reason:
+        raise StudyError(f"trial {number} cannot be a model for Hugging Face: {reason}")
 
 
 def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> tuple[float, str]:
@@ -161,9 +170,11 @@ def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> t
 def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Shaken) -> dict[str, Any]:
     """Return the content of config.json; `vocab_size` is the network's own."""
     from workers.data.tasks import TokenTask
+    from workers.networks.scorers import Scorer
 
     assert isinstance(recipe.task, TokenTask), "it was checked"
     table = learned.get("position.table")
+    counts = any(isinstance(part, Scorer) and part.counts_all_keys for part in list_parts(model))
     return {
         "model_type": "graft",
         "architectures": ["GraftForCausalLM"],
@@ -178,6 +189,7 @@ def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Sh
         "num_attention_heads": getattr(model, "heads", 1),
         "max_position_embeddings": recipe.task.longest if table is None else len(table),
         **({} if table is None else {"learned_positions": len(table)}),
+        **({"counts_all_keys": True} if counts else {}),
         "network": plan_of(model, shaken.names),
         "shapes": {name: list(array.shape) for name, array in learned.items()},
         "tie_word_embeddings": False,

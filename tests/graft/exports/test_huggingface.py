@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import types
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import torch
 import graft
 from graft.exports.cutting.plans import TAIL, list_parts, plan_of
 from graft.exports.cutting.shaking import shake
-from graft.exports.huggingface import exporting
+from graft.exports.huggingface import evaluation, exporting
 from graft.exports.huggingface.card import write_card
-from graft.exports.huggingface.evaluation import to_frame
+from graft.exports.huggingface.evaluation import Asked, Harness, evaluate_folder, evaluate_pretrained, to_frame
 from graft.plugins.collecting import plugins_asked_for
 from graft.retraining.restored import RestoredTrial
 from spaces import plugins
@@ -131,10 +132,9 @@ def test_a_plug_in_that_does_not_run_by_itself_is_refused_in_a_line(tmp_path: Pa
             exporting._write(tmp_path, trained_model(bent_trial, learned), learned)  # pyright: ignore[reportPrivateUsage]
 
 
-def test_the_card_names_the_folder_that_is_worked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    restored = RestoredTrial(
-        trial=trial(0, config()),
+def restored_trial(model: dict[str, Any]) -> RestoredTrial:
+    return RestoredTrial(
+        trial=trial(0, {**config(), "model": model}),
         objective=Objective(direction="minimize", metric="loss", variant="raw"),
         row={},
         metrics=[],
@@ -143,6 +143,90 @@ def test_the_card_names_the_folder_that_is_worked_in(tmp_path: Path, monkeypatch
         outside=current(),
         fingerprints=[],
     )
+
+
+def test_a_plug_in_that_reads_a_file_is_refused_in_a_line(tmp_path: Path) -> None:
+    """Its file is not in the folder that is written."""
+    scorer = BENT % ("from spaces.plugins.fields import file", "logits.exp()")
+    (tmp_path / "bent.py").write_text(scorer.replace("    by:", "    points: object = file('.py')\n    by:"))
+    with using(plugins_asked_for([str(tmp_path / "bent.py")])):
+        reading = {"name": "bent", "points": str(tmp_path / "bent.py")}
+        for scorer in (reading, {"name": "mixed", "second": reading}):
+            with pytest.raises(StudyError, match="trial 0 cannot be a model for Hugging Face: 'bent' from outside rea"):
+                exporting.check_model(restored_trial({**GPT, "scorer": scorer}))
+        exporting.check_model(restored_trial({**GPT, "scorer": {"name": "mixed"}}))
+
+
+MODULE = '''
+from dataclasses import dataclass
+import torch
+from workers.networks.modules import ModuleModel
+
+@dataclass(frozen=True, kw_only=True)
+class Net(ModuleModel):
+    """An embedding and a map."""
+
+    @property
+    def causal(self):
+        return True
+
+    def module(self, task):
+        return torch.nn.Sequential(torch.nn.Embedding(task.tokens, 4), torch.nn.Linear(4, task.tokens))
+'''
+
+
+def test_a_torch_module_is_refused_in_a_line(tmp_path: Path) -> None:
+    """It is built for a task, which the folder does not have."""
+    (tmp_path / "net.py").write_text(MODULE)
+    with using(plugins_asked_for([str(tmp_path / "net.py")])):
+        restored = restored_trial({"name": "net"})
+        with pytest.raises(StudyError, match="trial 0 cannot be a model for Hugging Face: 'net' builds a "):
+            exporting.check_model(restored)
+
+
+@pytest.mark.long  # loading transformers takes seconds
+@pytest.mark.parametrize(
+    "scorer",
+    [{"name": "softmax"}, {"name": "cosformer"}, {"name": "mixed", "first": {"name": "polynomial", "keys": "all"}}],
+    ids=lambda scorer: scorer["name"],
+)
+def test_padding_at_either_end_changes_no_logits(
+    scorer: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    padded = trial(0, {**config(), "model": {**GPT, "scorer": scorer}})
+    layout = layout_of(Recipe.of(padded.config))
+    learned = {name: 3 * part.numpy() for name, part in layout.split(layout.initial(torch.tensor([3]))[0]).items()}
+    folder = tmp_path / f"exported_{scorer['name']}"
+    folder.mkdir()
+    exporting._write(folder, trained_model(padded, learned), learned)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded = import_module(f"{folder.name}.modeling_graft").GraftForCausalLM.from_pretrained(folder).eval()
+    long, short = torch.tensor([[3, 1, 4, 1, 5]]), torch.tensor([[2, 7, 1]])
+    filled = torch.cat([long, torch.tensor([[0, 2, 7, 1, 0]])])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]])
+    with torch.no_grad():
+        expected = [loaded(inputs).logits[0] for inputs in (long, short)]
+        for given in (mask, mask.bool()):
+            logits = loaded(filled, attention_mask=given).logits
+            torch.testing.assert_close([logits[0], logits[1, 1:4]], expected, rtol=0, atol=1e-12)
+
+
+def test_models_that_count_all_keys_are_evaluated_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The harness fills up batches, and does not tell a causal model by how much."""
+    asked = Asked(harness=Harness(tasks=["dogs"], batch=8), manager=None)
+    monkeypatch.setattr(evaluation, "_score", lambda _, asked: asked.harness.batch)
+    (tmp_path / "tokenizer.json").touch()
+    for settings, batch in (({}, 8), ({"counts_all_keys": True}, 1)):
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+        assert evaluate_folder(tmp_path, asked) == batch
+    monkeypatch.setattr("workers.networks.pretrained.load_pretrained", lambda *_: torch.nn.Identity())
+    for scorer, batch in ((None, 8), ({"name": "ssa"}, 8), ({"name": "polynomial", "keys": "all"}, 1)):
+        assert evaluate_pretrained(tmp_path, scorer, "float32", asked) == batch
+
+
+def test_the_card_names_the_folder_that_is_worked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    restored = restored_trial(MINIMAL)
     write_card(Path(), restored, "tiny", "raw", "written", "torch, transformers and scipy")
     text = (tmp_path / "README.md").read_text()
     assert f'from_pretrained("{tmp_path.name}", trust' in text

@@ -11,6 +11,7 @@ import sys
 import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -27,9 +28,9 @@ from spaces.plugins.files import find_file
 from tests.support.plug_ins import shipped
 from workers.data.cached_arrays import Stored, read, write
 from workers.data.corpora import Corpus, _stories
-from workers.data.corpora._code import without_java_comments, without_python_comments
+from workers.data.corpora._code import STRIPPERS, VERSIONS, without_java_comments, without_python_comments
 from workers.data.corpora._parts import LONGEST, parts, pieces, split_of
-from workers.data.corpora._tokens import Source, Tokens, tokens_of
+from workers.data.corpora._tokens import Source, Tokens, lowered, tokens_of
 from workers.data.corpora.file import File
 from workers.data.corpora.huggingface import HuggingFace
 from workers.data.corpora.python import Python, _modules
@@ -202,6 +203,10 @@ def test_python_without_comments_has_the_same_syntax_tree_but_for_docstrings(nam
         ('class A:\n    x = 1\n    "about x"\n', "class A:\n    x = 1\n"),
         ("f(1,  # first\n  # between\n  2)\n", "f(1,\n  2)\n"),
         ('x = """text # kept"""\n', 'x = """text # kept"""\n'),
+        ('class A:\n    "one"\n    "two"\n\nx = 1\n', "class A:\n    pass\n\nx = 1\n"),
+        ('def f():\n    "one"\n    # between\n    "two"\n', "def f():\n    pass\n"),
+        ('def f():\n    "one"\n    "two"\n    return 1\n', "def f():\n    return 1\n"),
+        ('if x:\n    "one"\n    y = 1\n    "two"\n', "if x:\n    y = 1\n"),
     ],
 )
 def test_comments_and_docstrings_of_python_go(source: str, expected: str) -> None:
@@ -217,6 +222,16 @@ def test_comments_of_java_go_and_strings_stay() -> None:
     source = '/** About. */\nclass A { // end\n  String s = "// no"; /* a\n b */ char c = \'"\'; // "\n  int x = 1; }\n'
     expected = 'class A { String s = "// no"; char c = \'"\'; int x = 1; }'
     assert " ".join(without_java_comments(source).split()) == expected
+
+
+def test_strings_of_java_keep_their_lines_and_spaces() -> None:
+    text = '"""\n        first   \n\n\n        // second\n        \\""" \t\n        """'
+    source = f"class A {{   // end\n\n\n  String t = {text}; /* a */   \n  int x; // gone\n}}\n"
+    assert without_java_comments(source) == f"class A {{\n  String t = {text};\n  int x;\n}}\n"
+
+
+def test_every_language_has_a_version() -> None:
+    assert VERSIONS.keys() == STRIPPERS.keys()
 
 
 @pytest.mark.long
@@ -280,6 +295,20 @@ def test_the_content_of_a_file_decides_and_not_its_name(tmp_path: Path) -> None:
     file, same, other = (written(tmp_path, text, f"{n}.txt") for n, text in enumerate(("one", "one", "other")))
     assert file.content() == same.content() != other.content()
     assert file.content() != File(path=file.path, comments="java").content()
+
+
+def test_tables_are_told_from_texts_and_from_one_another_with_the_same_bytes(tmp_path: Path) -> None:
+    lines = "".join(f'{{"text": "{"red green " * 40}"}}\n' for _ in range(100))
+    text, table, other = (written(tmp_path, lines, f"a.{kind}") for kind in ("txt", "jsonl", "parquet"))
+    assert len({text.content(), table.content(), other.content()}) == 3
+    assert tokens(text).end > tokens(table).end == len(set("red green "))
+    assert text.content() == hash_of([b"1", b"text", b"none", lines.encode()]), "kept as it was stored"
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder, ending in zip(folders, ("txt", "jsonl"), strict=True):
+        folder.mkdir()
+        (folder / f"a.{ending}").write_text(lines)
+        (folder / "b.txt").write_text(lines)
+    assert len({File(path=find_file(str(folder))).content() for folder in folders}) == 2
 
 
 def broken(folder: Path) -> Mapping[str, Path]:
@@ -428,6 +457,16 @@ def test_encoding_and_decoding_give_the_text_back_but_for_dropped_tokens(tmp_pat
     assert lower.decode(lower.encode("THE Cat")) == "the cat"
 
 
+def test_texts_are_lowered_character_by_character_as_a_written_tokenizer_lowers_them(tmp_path: Path) -> None:
+    every = "".join(chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
+    assert lowered(f"ΔΡΟΜΟΣ ΣΑΣ. {every}") == "".join(map(str.lower, f"ΔΡΟΜΟΣ ΣΑΣ. {every}"))
+    greek = tokens(written(tmp_path, "ο ΔΡΟΜΟΣ και ο λόγος, İstanbul\n" * 200), lower_case=True)
+    assert greek.decode(greek.encode("ΔΡΟΜΟΣ λόγος")) == "δρομοσ λόγος"
+    read = library().Tokenizer.from_str(greek.file()[0])  # pyright: ignore
+    for text in ("ΔΡΟΜΟΣ", "ΔΡΟΜΟΣ και", "λόγος", "İstanbul"):
+        assert read.encode(text).ids == [greek.kept[token] for token in greek.encode(text)]
+
+
 def test_tokens_that_cannot_be_made_are_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=r"^task.rare: 9999 leaves no token, the most frequent one occurs \d+ times$"):
         tokens(written(tmp_path, "abc " * 500), rare=9999)
@@ -527,6 +566,21 @@ def test_a_file_that_cuts_texts_and_fills_them_up_does_neither_here(tmp_path: Pa
     # Tokens that were cached with texts cut are not found again; those of other files are.
     contents = [[file.content(), hash_of([Path(file.path).read_bytes()])] for file in (plain, other)]
     assert [content == of_bytes for content, of_bytes in contents] == [True, False]
+
+
+def test_a_written_tokenizer_adds_no_tokens_to_a_text_as_the_task_adds_none(tmp_path: Path) -> None:
+    adding = library().Tokenizer.from_str(BytePairEncoding(vocabulary=280).learn([SENTENCES]))
+    adding.add_special_tokens(["<s>"])
+    adding.post_processor = import_module("tokenizers.processors").TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", adding.token_to_id("<s>"))]
+    )
+    adding.save(str(tmp_path / "adding.json"))
+    file = BytePairFile(path=find_file(str(tmp_path / "adding.json")))
+    encoder = file.encoder(file.learn([]))
+    assert isinstance(encoder, HasFile)
+    written = library().Tokenizer.from_str(encoder.file()[0])
+    assert written.encode("low <s> lowest").ids == encoder.encode("low <s> lowest")
+    assert adding.encode("low").ids == [adding.token_to_id("<s>"), *encoder.encode("low")]
 
 
 def test_byte_pairs_refuse_half_a_character_in_one_line_and_characters_take_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +56,7 @@ def drawn(model: Model, seed: int = 0) -> dict[str, Tensor]:
     return {n: 0.6 * torch.randn(*s, generator=generator, dtype=torch.float64) for n, s in shapes.items()}
 
 
+COUNTING = {"name": "polynomial", "keys": "all"}
 INPUTS = torch.tensor([[0, 3, 5, 1], [6, 2, 1, 0]])
 BATCH = {"inputs": INPUTS}
 
@@ -66,6 +68,24 @@ def test_pooling_refuses_a_temperature_that_is_estimated_from_self_attention() -
     task = plugins.build(Task, {"name": "max_retrieval", "smallest": 1, "items": 9})
     with pytest.raises(PluginError, match=r"model\.scorer\.estimated: true .*; set it to false"):
         pooling.check(task)
+
+
+@pytest.mark.parametrize("scorer", [COUNTING, {"name": "mixed", "second": COUNTING}], ids=lambda it: it["name"])
+def test_keys_that_fill_up_sets_and_probes_are_not_counted(scorer: dict[str, Any], tmp_path: Path) -> None:
+    """Sets and probes come in sizes of their own; windows of text are full."""
+    (tmp_path / "one.txt").write_text("a cat\nthe cat\n")
+    text = {"name": "masked_language", "corpus": {"name": "stories", "words": 5000}, "length": 12}
+    for model, task, is_refused in [
+        ("attention_pooling", {"name": "max_retrieval"}, True),
+        ("encoder", {**text, "probes": str(tmp_path)}, True),
+        ("encoder", text, False),
+    ]:
+        built = plugins.build(Model, {"name": model, "width": 8, "scorer": scorer})
+        refusal = pytest.raises(
+            PluginError, match=rf"^model.scorer: '{scorer['name']}' counts all keys, and in '{model}'"
+        )
+        with refusal if is_refused else nullcontext():
+            built.check(plugins.build(Task, task))
 
 
 def test_linearised_attention_is_validated_at_the_temperatures_themselves() -> None:

@@ -120,6 +120,27 @@ def test_what_a_scorer_learns_trains_and_is_saved(folder: Path, tmp_path: Path) 
     assert not torch.equal(logits(again), logits(load_pretrained(folder, {"name": "ssa"})))
 
 
+def test_mixed_scorers_that_learn_train_and_are_saved(folder: Path, tmp_path: Path) -> None:
+    """A part may be written in each of the ways of a space."""
+    mixed = {"name": "mixed", "first": {"ssa": {"b": 2.0}}, "second": "softmax_learned", "first_heads": 1}
+    model = load_pretrained(folder, mixed).train()
+    scorer = next(iter(attention_modules(model))).graft_scorer
+    assert {name: tuple(tensor.shape) for name, tensor in scorer.named_parameters()} == {
+        "first.b": (1,), "first.n": (1,), "second.log_temperature": (3,),
+    }  # fmt: skip
+    model(TOKENS[:1], labels=TOKENS[:1]).loss.backward()
+    assert all(tensor.grad.any() for tensor in scorer.parameters())
+    with torch.no_grad():
+        scorer.get_parameter("first.b").add_(1)
+    model.save_pretrained(tmp_path)
+    written = {"name": "mixed", "first": {"name": "ssa"}, "second": {"softmax_learned": {}}, "first_heads": 1}
+    again = load_pretrained(tmp_path, written)
+    assert next(iter(attention_modules(again))).graft_scorer.get_parameter("first.b").tolist() == [3.0]
+    assert torch.equal(logits(again), logits(model.eval()))
+    with pytest.raises(PluginError, match=r"scorer.first: 3 must be a name, or 'NAME: \{FIELD: VALUE\}'"):
+        load_pretrained(folder, {"name": "mixed", "first": 3})
+
+
 def test_adaptive_temperature_sharpens_in_evaluation_alone(folder: Path) -> None:
     model = load_pretrained(folder, {"name": "adaptive_temperature"})
     plain = load_pretrained(folder)

@@ -339,6 +339,17 @@ def test_an_estimated_temperature_is_of_all_positions_and_so_not_padded(estimate
         assert scorer.may_pad is not estimated
 
 
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_keys_that_nobody_sees_change_weights_only_where_all_keys_count(variant: dict[str, Any]) -> None:
+    scorer, (query, key) = built(variant), queries_and_keys()
+    start = {name: parameter.start.values(torch.full((1, math.prod(parameter.shape)), 0.5).double())
+             for name, parameter in scorer.parameters(HEADS).items()}  # fmt: skip
+    learned = {name: start[name].reshape(parameter.shape) for name, parameter in scorer.parameters(HEADS).items()}
+    weights = scorer.weights(query, key, causal(), learned)[..., :3, :3]
+    alone = scorer.weights(query[..., :3, :], key[..., :3, :], causal()[:3, :3], learned)
+    assert torch.allclose(weights, alone, atol=1e-12) is not scorer.counts_all_keys
+
+
 def test_refitting_needs_queries_that_differ() -> None:
     z = torch.eye(6).double().repeat(20, 1)
     with pytest.raises(ValueError, match=r"entropies of .* are too alike to fit degree 4"):

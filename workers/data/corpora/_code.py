@@ -9,12 +9,10 @@ from io import StringIO
 from tokenize import COMMENT, DEDENT, ENCODING, INDENT, NEWLINE, NL, STRING, TokenInfo
 from typing import NamedTuple
 
-VERSION = "1"
-"""Goes up when other text is cut out, so that tokens made of the source are made anew."""
-
 _STARTS = frozenset({ENCODING, NEWLINE, INDENT, DEDENT})
 _JAVA = re.compile(
-    r'(?P<kept>"""(?:\\.|.)*?"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|[ \t]*//[^\n]*|[ \t]*/\*.*?\*/', re.DOTALL
+    r'(?P<kept>\0|"""(?:\\.|.)*?"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|[ \t]*//[^\n]*|[ \t]*/\*.*?\*/',
+    re.DOTALL,
 )
 
 
@@ -48,8 +46,17 @@ def without_python_comments(source: str) -> str:
 
 def without_java_comments(source: str) -> str:
     """Return the source without comments and lines that become empty; strings stay as they are."""
-    bare = _JAVA.sub(lambda match: match["kept"] or " ", source)
-    return re.sub(r"[ \t]+$", "", re.sub(r"\n\s*\n", "\n", bare), flags=re.MULTILINE)
+    strings: list[str] = []
+
+    def take_out(match: re.Match[str]) -> str:
+        if match["kept"] is None:
+            return " "
+        strings.append(match["kept"])
+        return "\0"
+
+    bare = re.sub(r"\n\s*\n", "\n", _JAVA.sub(take_out, source))
+    kept = iter(strings)
+    return re.sub("\0", lambda _: next(kept), re.sub(r"[ \t]+$", "", bare, flags=re.MULTILINE))
 
 
 STRIPPERS: Mapping[str, Callable[[str], str]] = {
@@ -58,12 +65,18 @@ STRIPPERS: Mapping[str, Callable[[str], str]] = {
     "java": without_java_comments,
 }
 """Programming language -> the function that takes the comments out of its source."""
+VERSIONS: Mapping[str, str] = {"none": "1", "python": "2", "java": "2"}
+"""Programming language -> a number that goes up when other text is cut out, so that tokens made of
+the source are made anew."""
 
 
 def _docstrings(code: Sequence[TokenInfo]) -> Iterator[_Cut]:
-    """Yield the strings that are statements."""
+    """Yield the strings that are statements; a block of nothing else keeps one `pass`."""
     for index, token in enumerate(code[:-1]):
         before = code[index - 1].type if index else ENCODING
         if token.type == STRING and before in _STARTS and code[index + 1].type == NEWLINE:
-            alone = before == INDENT and code[index + 2].type == DEDENT
+            after = index + 2
+            while [token.type for token in code[after : after + 2]] == [STRING, NEWLINE]:
+                after += 2
+            alone = before == INDENT and code[after].type == DEDENT
             yield _Cut(token.start, token.end, "pass" if alone else "")

@@ -27,6 +27,8 @@ from workers.numerics.native import cache_folder
 
 _VERSION = 1
 """Goes up when the same corpus and settings give other tokens."""
+_LOWERED = "each character"
+"""Another text when `lowered` gives other texts, so that tokens of lowered texts are made anew."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ class Tokens:
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, dropped ones left out."""
-        text = text.lower() if self.source.lower_case else text
+        text = lowered(text) if self.source.lower_case else text
         return [self._places[token] for token in self.encoder.encode(text) if token in self._places]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -135,6 +137,12 @@ class Tokens:
         return {token: index for index, token in enumerate(self.kept)}
 
 
+def lowered(text: str) -> str:
+    """Return a text in lower case, each character by itself, as a written tokenizer lowers it."""
+    # Python's own knows a Greek word's last sigma.
+    return text.replace("Σ", "σ").lower()
+
+
 @cache
 def tokens_of(source: Source) -> Tokens:
     """Return the tokens of a source, from the cache (`~/.cache/graft`) if they were made before.
@@ -142,7 +150,8 @@ def tokens_of(source: Source) -> Tokens:
     Raises PluginError, one line, if the corpus is missing, has no text or no token that is frequent
     enough, or if its files differ from those of the study.
     """
-    settings = [_VERSION, LONGEST, LEAST_PIECES, source.tokenizer.content(), source.rare, source.lower_case]
+    case = _LOWERED if source.lower_case else False
+    settings = [_VERSION, LONGEST, LEAST_PIECES, source.tokenizer.content(), source.rare, case]
     content = hash_of([source.corpus.content().encode(), canonical_json(settings).encode()])
     for file in files_read(source.corpus):
         file.check()
@@ -179,7 +188,7 @@ def _on(device: torch.device, tokens: Tokens, split: Split) -> Tensor:
 
 def _make(source: Source) -> Stored:
     documents = filter(None, source.corpus.documents())
-    pieces = parts([text.lower() if source.lower_case else text for text in documents])
+    pieces = parts([lowered(text) if source.lower_case else text for text in documents])
     if not pieces[Split.TEST]:
         raise PluginError("task.corpus: it has too little text to be cut into training, validation and test")
     learned = source.tokenizer.learn(pieces[Split.TRAINING])

@@ -14,10 +14,11 @@ from spaces.plugins import Examples
 from spaces.plugins.fields import file, option, text
 from spaces.plugins.files import FilePath
 from workers.data.corpora import Corpus
-from workers.data.corpora._code import STRIPPERS, VERSION
+from workers.data.corpora._code import STRIPPERS, VERSIONS
 from workers.data.hashing import hash_of
 
-_SUFFIXES = (".arrow", ".jsonl", ".parquet", ".txt")
+_TABLES = (".arrow", ".jsonl", ".parquet")
+_SUFFIXES = (*_TABLES, ".txt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +49,17 @@ class File(Corpus):
                     raise PluginError(f"task.corpus.comments: {path} is not {self.comments}: {error.msg}") from error
 
     def content(self) -> str:
-        settings = [VERSION, self.column, self.comments]
+        settings = [VERSIONS[self.comments], self.column, self.comments]
 
         def read() -> str:
-            digest = hash_of([*map(str.encode, settings), *map(_bytes, self._files())])
+            # Two files with the same bytes differ where one is a table.
+            read_as = (part for path in self._files() for part in (*_table(path), _bytes(path)))
+            digest = hash_of([*map(str.encode, settings), *read_as])
             self.path.check()
             return digest
 
         # Gigabytes are not read again: the tokens that were made of them are at hand.
-        return remember(f"corpus {self.path.digest} {settings}", read)
+        return remember(f"corpus {self.path.digest} {_table(Path(self.path))} {settings}", read)
 
     def _files(self) -> list[Path]:
         path = Path(self.path)
@@ -70,6 +73,11 @@ class File(Corpus):
                 f"task.corpus.path: {self.path.written!r} must be a file, or a folder of files that end in {kinds}"
             )
         return files
+
+
+def _table(path: Path) -> list[bytes]:
+    """Return the kind of a table, whose documents are in a column; empty for a text."""
+    return [path.suffix.encode()] if path.suffix in _TABLES else []
 
 
 def _documents(path: Path, column: str) -> Iterator[str]:

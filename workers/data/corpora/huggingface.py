@@ -14,7 +14,7 @@ from spaces.messages import shorten
 from spaces.plugins import Examples
 from spaces.plugins.fields import option, size, text
 from workers.data.corpora import Corpus
-from workers.data.corpora._code import STRIPPERS, VERSION
+from workers.data.corpora._code import STRIPPERS, VERSIONS
 from workers.data.hashing import hash_of
 
 
@@ -60,7 +60,7 @@ class HuggingFace(Corpus):
                 f"task.corpus.dataset: {self.dataset!r} is a folder of this machine: name it as {{file: {{path: "
                 f"{self.dataset}}}}}, so that its changes are noticed"
             )
-        return hash_of([VERSION.encode(), repr(self).encode()])
+        return hash_of([VERSIONS[self.comments].encode(), repr(self).encode()])
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         try:

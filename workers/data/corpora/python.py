@@ -12,7 +12,7 @@ from typing import ClassVar
 from spaces.plugins.digests import Selection
 from spaces.plugins.files import STANDARD_LIBRARY, Read
 from workers.data.corpora import Corpus
-from workers.data.corpora._code import VERSION, without_python_comments
+from workers.data.corpora._code import VERSIONS, without_python_comments
 from workers.data.hashing import hash_of
 
 _MODULES = Selection(
@@ -39,7 +39,7 @@ class Python(Corpus):
                 continue  # not a module of this Python
 
     def content(self) -> str:
-        return hash_of([VERSION.encode(), *(path.read_bytes() for path in _modules())])
+        return hash_of([VERSIONS["python"].encode(), *(path.read_bytes() for path in _modules())])
 
 
 def _modules() -> list[Path]:

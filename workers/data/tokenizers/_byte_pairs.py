@@ -59,6 +59,8 @@ class BytePairs(HasFile):
         longer = library().Tokenizer.from_str(self._tokenizer.to_str())
         end = next(name for name in _ENDS if longer.token_to_id(name) is None)
         longer.add_special_tokens([end])
+        if longer.num_special_tokens_to_add(is_pair=False):
+            longer.post_processor = None  # `encode` adds none either
         return longer.to_str(), end
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from spaces.errors import PluginError
 from spaces.records import LearnedSpline
 from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
 from workers.networks.frozen_splines import FORMS, with_frozen_splines
-from workers.networks.scorers import Scorer
+from workers.networks.scorers import LogitScorer, Scorer
 from workers.numerics.parameters import Parameter, Parameters
 
 HIGHEST_RATE = 0.99
@@ -133,6 +133,16 @@ def check_causality(task: TokenTask, model: Model, *, causal: bool) -> None:
     problem = f"sees the tokens that {name!r} asks for" if task.causal else f"sees no later token, which {name!r} needs"
     choices = sorted({example["name"] for example in plugins.examples(Model) if _suits(example, task)})
     raise PluginError(f"model.name: {model_name!r} {problem}; choose one of {', '.join(choices)}")
+
+
+def check_padding(scorer: Scorer, model: Model) -> None:
+    """Raise PluginError if a scorer counts the keys that fill up a batch's shorter sequences."""
+    if isinstance(scorer, LogitScorer) and scorer.counts_all_keys:
+        name, model_name = plugins.name_of(scorer), plugins.name_of(model)
+        raise PluginError(
+            f"model.scorer: {name!r} counts all keys, and in {model_name!r} those, too, that fill up this task's "
+            "shorter sequences; let it count the visible ones, as polynomial does with keys: visible"
+        )
 
 
 def _suits(example: Mapping[str, Any], task: TokenTask) -> bool:

@@ -14,7 +14,7 @@ from spaces.plugins import Examples, name_of
 from spaces.plugins.fields import part, size
 from workers.data.tasks import Batch, SetTask, Task, is_given
 from workers.networks.activations.gelu import Gelu
-from workers.networks.models import Affine, Attention, Model, Site, require_task
+from workers.networks.models import Affine, Attention, Model, Site, check_padding, require_task
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.networks.scorers._estimated import EstimatedSoftmax
 from workers.numerics.parameters import Constant, Parameter, Parameters, lecun_normal, under, within
@@ -45,6 +45,7 @@ class AttentionPooling(Model):
     def check(self, task: Task) -> None:
         """Accept any task over sets: items have no order and no limit in number."""
         require_task(SetTask, task, self)
+        check_padding(self.scorer, self)
         if any(isinstance(scorer, EstimatedSoftmax) for scorer in self.scorer.evaluations().values()):
             raise PluginError(
                 f"model.scorer.estimated: true needs logits of positions with themselves, and {name_of(self)!r} has "

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from workers.data.tasks import Task
+from workers.data.tasks.masked_language import MaskedLanguage
+from workers.networks.models import check_padding
 from workers.networks.models._tokens import TokenTransformer
 
 
@@ -15,6 +18,11 @@ class Encoder(TokenTransformer):
 
     The unembedding predicts masked tokens; padding is not seen.
     """
+
+    def check(self, task: Task) -> None:
+        super().check(task)
+        if isinstance(task, MaskedLanguage) and task.probes:
+            check_padding(self.scorer, self)
 
     @property
     def causal(self) -> bool:

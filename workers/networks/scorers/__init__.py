@@ -43,6 +43,11 @@ class Scorer(ABC):
         return False
 
     @property
+    def counts_all_keys(self) -> bool:
+        """True if the number of keys, seen or not, changes the weights, so that padding does."""
+        return False
+
+    @property
     def one_for_all(self) -> bool:
         """True if the layers of a model share what the scorer learns."""
         return False
@@ -77,6 +82,10 @@ class LogitScorer(Scorer):
     def may_pad(self) -> bool:
         """True if invisible keys, and queries after all others, change no weights of the rest."""
         return True
+
+    @property
+    def counts_all_keys(self) -> bool:
+        return not self.may_pad
 
     @final
     def of_logits(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:

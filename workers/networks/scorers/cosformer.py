@@ -28,6 +28,10 @@ class CosFormer(KernelScorer):
         return True
 
     @property
+    def counts_all_keys(self) -> bool:
+        return True
+
+    @property
     def features(self) -> Activation:
         return Relu()
 

@@ -59,6 +59,10 @@ class Mixed(LogitScorer):
     def may_pad(self) -> bool:
         return all(isinstance(scorer, LogitScorer) and scorer.may_pad for scorer in (self.first, self.second))
 
+    @property
+    def counts_all_keys(self) -> bool:
+        return self.first.counts_all_keys or self.second.counts_all_keys
+
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         first = self.split(logits.shape[-3])
         assert isinstance(self.first, LogitScorer)

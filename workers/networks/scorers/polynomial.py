@@ -21,7 +21,8 @@ class Polynomial(LogitScorer):
 
     The source's P1 and P3 have powers 1 and 3. N counts the keys that the query sees (`visible`),
     or all (`all`): the source and paper 002 write the sequence's length, which leaves causal
-    attention open. Paper 002 does not scale z by 1 / sqrt(c): its P3 is c^1.5 times as large.
+    attention open. Of sets, and of probes of an encoder, `all` would count what fills up a batch,
+    and is refused. Paper 002 does not scale z by 1 / sqrt(c): its P3 is c^1.5 times as large.
     Source: Saratchandran et al. 2024, "Rethinking Softmax: Self-Attention with Polynomial
     Activations", section 4.
     """

@@ -37,6 +37,10 @@ class EvaluationSoftmax(LogitScorer):
     def may_pad(self) -> bool:
         return not self.estimated  # from the logits of all positions
 
+    @property
+    def counts_all_keys(self) -> bool:
+        return False
+
     def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits, visible)
 

@@ -42,17 +42,12 @@ class GraftForCausalLM(PreTrainedModel, GenerationMixin):
         longest = getattr(self.config, "learned_positions", None)
         if longest and input_ids.shape[1] > longest:
             raise ValueError(f"{input_ids.shape[1]} tokens are more than the {longest} positions that were learned")
-        is_padded = attention_mask is not None and attention_mask.ndim == 2
-        if is_padded and not attention_mask[:, 0].all():
-            # Each sequence is moved to the start, where it sees no padding, and its logits back.
-            length = input_ids.shape[1]
-            before = attention_mask.argmax(-1, keepdim=True)
-            position = torch.arange(length, device=input_ids.device)
-            logits = self._logits(input_ids.gather(1, (position + before).clamp(max=length - 1)))
-            back = (position - before).clamp(min=0)[..., None].expand(-1, -1, logits.shape[-1])
-            logits = logits.gather(1, back)
-        else:
+        if attention_mask is None or attention_mask.ndim != 2 or attention_mask.all():
             logits = self._logits(input_ids)
+        elif getattr(self.config, "counts_all_keys", False):
+            logits = self._logits_alone(input_ids, attention_mask.bool())
+        else:
+            logits = self._logits_of_padded(input_ids, attention_mask.int())
         loss = None
         if labels is not None:
             guesses = logits[:, :-1].flatten(0, 1).float()
@@ -61,6 +56,25 @@ class GraftForCausalLM(PreTrainedModel, GenerationMixin):
 
     def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **_):
         return {"input_ids": input_ids, "attention_mask": attention_mask}
+
+    def _logits_of_padded(self, input_ids, mask):
+        if mask[:, 0].all():
+            return self._logits(input_ids)
+        # Each sequence is moved to the start, where it sees no padding, and its logits back.
+        length = input_ids.shape[1]
+        before = mask.argmax(-1, keepdim=True)
+        position = torch.arange(length, device=input_ids.device)
+        logits = self._logits(input_ids.gather(1, (position + before).clamp(max=length - 1)))
+        back = (position - before).clamp(min=0)[..., None].expand(-1, -1, logits.shape[-1])
+        return logits.gather(1, back)
+
+    def _logits_alone(self, input_ids, mask):
+        """Return the logits of each sequence without its padding, whose own are 0."""
+        sequences = [row[seen] for row, seen in zip(input_ids, mask, strict=True) if seen.any()]
+        found = torch.cat([self._logits(sequence[None])[0] for sequence in sequences])
+        logits = found.new_zeros(*input_ids.shape, found.shape[-1])
+        logits[mask] = found
+        return logits
 
     def _logits(self, input_ids):
         vocabulary = self.config.own_vocabulary
