@@ -198,6 +198,9 @@ class ExperimentSpace(Space):
             tested=self.is_tested,
         )
 
+    def pad(self, trial: Trial, pad: bool) -> Trial:
+        return self.arms[self.part_of(trial.number).arm].space.pad(trial, pad)
+
     def check(self, samples: int = 200) -> None:
         for arm in self.arms:
             arm.space.check(samples)

@@ -70,9 +70,12 @@ class Program:
         self._restructured = {key for key, formula in sections.items() if formula.structure is Level.TRIAL}
         self._shared = lru_cache(maxsize=_CACHED_GROUPS)(self._share)
 
-    def run(self, coordinate_of: CoordinateOf) -> Resolved:
-        """Return all that the coordinates determine; SpaceError, with named values, for a fault."""
-        return self._naming_values(self._run, coordinate_of)
+    def run(self, coordinate_of: CoordinateOf, pad: bool | None = None) -> Resolved:
+        """Return all that the coordinates determine; SpaceError, with named values, for a fault.
+
+        `pad` takes the place of the space's own decision, if it is given.
+        """
+        return self._naming_values(lambda scope: self._run(scope, pad), coordinate_of)
 
     def check(self, coordinate_of: CoordinateOf) -> None:
         """Raise as `run` does for these coordinates; takes half of its time."""
@@ -86,11 +89,12 @@ class Program:
             shown = ", ".join(f"${name} = {number(value)}" for name, value in scope.values.items())
             raise SpaceError(f"{error} (where {shown})" if shown else str(error)) from error
 
-    def _run(self, scope: Scope) -> Resolved:
+    def _run(self, scope: Scope, pad: bool | None) -> Resolved:
         shared, trial_sections = self._evaluate(scope)
         config = shared.config | {name: _to_config(section) for name, section in trial_sections.items()}
         sections = shared.sections | trial_sections
-        pad = self._pads(sections)
+        if pad is None:
+            pad = self._pads(sections)
         config["training"] = {**config["training"], "pad_shapes": pad}
         # The structure is the canonical JSON of {section: structure}, joined from sections' texts.
         known = shared.structures[pad]

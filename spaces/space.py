@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 from spaces.errors import SpaceError, StudyError
 from spaces.grammar.declarations import LeafDescription
@@ -70,17 +70,34 @@ class Space(ABC):
         return self.sample(number, find_coordinate)
 
     def child(self, parent: Trial, number: int, start: int, draws: Draws) -> Trial:
-        """Return the trial that continues from `parent` after `start` steps; else as `resolve`."""
+        """Return the trial that continues from `parent` after `start` steps, padded as `parent` is."""
         past = Ancestor(parent.number, parent.seed, parent.config, until=start)
-        trial = self.resolve(number, draws)
+        trial = self._keep_padding(self.resolve(number, draws), parent.config)
         return replace(trial, group=parent.group, lineage=(*parent.lineage, past))
 
     def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
-        """Return the last trial of a stored lineage; one from step 0 is a lineage of one."""
+        """Return the last trial of a stored lineage; one from step 0 is a lineage of one.
+
+        The sizes of a lineage are padded if its first trial's stored configuration says so: the
+        space may have been changed since, and would decide otherwise now.
+        """
         first, *later = lineage
-        trial = self.resolve(first.number, first.draws)
+        trial = self._keep_padding(self.resolve(first.number, first.draws), first.config)
         for stored in later:
             trial = self.child(trial, stored.number, stored.parent_step, stored.draws)
+        return trial
+
+    def _keep_padding(self, trial: Trial, config: Mapping[str, Any]) -> Trial:
+        """Return the trial with its sizes padded, or not, as in an earlier configuration."""
+        decided = trial.config["training"]
+        pad = {**decided, **config.get("training", {})}["pad_shapes"]
+        return trial if pad == decided["pad_shapes"] else self.pad(trial, pad)
+
+    def pad(self, trial: Trial, pad: bool) -> Trial:
+        """Return a trial of this space with its sizes padded or not, whatever the space decides.
+
+        A space that never decides by itself returns the trial as it is.
+        """
         return trial
 
     def check(self, samples: int = 200) -> None:
@@ -162,3 +179,7 @@ class DrawnSpace(Space):
             config=resolved.config,
             structure=resolved.structure,
         )
+
+    def pad(self, trial: Trial, pad: bool) -> Trial:
+        resolved = self.program.run(lambda draw: trial.draws[draw.name], pad)
+        return replace(trial, config=resolved.config, structure=resolved.structure)

@@ -29,8 +29,9 @@ def padding_rule(levels: Collection[Level], search: Search) -> Callable[[Mapping
     the same sizes count: a group if all sizes are drawn for the group, the trial alone if one is
     drawn for the trial. If no size is drawn, or one group is the study, nothing is padded, nor
     with diagnostics or accumulation, which know no padding, nor under a stopping policy that
-    compares the trials of a pack. The decision depends on the space alone, so that a replay decides
-    alike.
+    compares the trials of a pack. The decision depends on the space alone. As a launch may change the
+    number of trials and the stopping policies, only new trials are decided about: those that exist
+    keep the decision in their stored configuration (`spaces.space.Space.restore`).
     """
     is_grouped = bool(levels) and max(levels) is Level.GROUP
     policies = (policy for policy in search.stopping if isinstance(policy, KnowsPadding))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import spaces
 from search.stopping._exploration import Exploration
 from spaces import plugins
 from spaces.errors import PluginError
-from spaces.records import Report, Trial
+from spaces.records import Report, StoredTrial, Trial
 from tests.support.padding import knobs_of, settings
 from tests.support.plug_ins import example
 from tests.support.search_spaces import FAMILIES
@@ -327,6 +328,37 @@ def test_a_changed_copy_keeps_its_parents_sizes_even_where_its_structure_leaves_
         assert child.structure == parent.structure
         assert (child.config["task"], child.config["model"]) == (parent.config["task"], parent.config["model"])
         assert child.config["optimizer"] != parent.config["optimizer"]
+
+
+@pytest.mark.parametrize(
+    "arms", ["", "arms: {plain: {}, decayed: {optimizer.weight_decay: 0.1}}\nseeds: 2\nconfirm: {top: 1, seeds: 2}\n"]
+)
+@pytest.mark.parametrize(
+    "launched_with", [{"search.trials": "10"}, {"search.stopping": "{population: {metric: tvd, every: 50}}"}]
+)
+def test_a_stored_trial_keeps_its_padding_where_the_space_now_decides_otherwise(
+    launched_with: dict[str, str], arms: str
+) -> None:
+    """One group and a population are not padded; the study then has more groups, and no population."""
+    before, after = (
+        spaces.parse(CUT.format(**OPEN) + arms, "cut.yaml", FAMILIES, some) for some in (launched_with, {})
+    )
+    for made, again in zip(groups(before, 5), groups(after, 5), strict=True):
+        assert made.config["training"]["pad_shapes"] != again.config["training"]["pad_shapes"]
+        restored = after.restore([StoredTrial(made.number, made.draws, config=made.config)])
+        assert restored == replace(made, group=restored.group), "later arms have other groups"
+        assert after.restore([StoredTrial(made.number, made.draws)]) == again
+
+
+def test_a_copy_keeps_the_padding_of_its_parent() -> None:
+    before, after = (
+        spaces.parse(CUT.format(**{**OPEN, "group": group}), "cut.yaml", FAMILIES) for group in (100_000, 10)
+    )
+    [parent] = groups(before, 1)
+    child = after.child(parent, 100, 50, parent.draws)
+    assert child.structure == parent.structure
+    line = [StoredTrial(0, parent.draws, config=parent.config), StoredTrial(100, child.draws, 50, config=child.config)]
+    assert after.restore(line).structure == parent.structure
 
 
 @pytest.mark.long
