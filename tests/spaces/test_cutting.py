@@ -176,6 +176,82 @@ def test_an_experiment_is_cut_arm_by_arm(tmp_path: Path):
     assert [(training["steps"], training["validate_every"]) for training in trainings] == [(8, 2), (16, 4)]
 
 
+NAMED = """
+study: named
+trial: {w: %s}
+arms: {short: , long: {trial.w: 400}, own: {optimizer.schedule.warmup: 60}}
+seeds: 2
+task: {name: affine, points: 8}
+model: {name: regressor, depth: 1, heads: 2, width: 8}
+optimizer: {name: adam, learning_rate: 0.003, schedule: {linear: {warmup: $w}}}
+training: {steps: %s, validate_every: 20}
+search: {objective: {minimize: mse/raw, at: last}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("w", "steps", "expected"),
+    [
+        ("100", "1000", [(50, 500), (200, 500), (30, 500)]),
+        ("100", "$w", [(125, 125), (500, 500), (75, 125)]),
+        ("1", "1000", [(1, 500), (200, 500), (30, 500)]),
+    ],
+)
+def test_arms_that_differ_through_a_named_value_stay_different(w: str, steps: str, expected: list[tuple[int, int]]):
+    """A count follows from a value that an arm sets, which is no path of the count."""
+    text = NAMED % (w, steps)
+    whole = parse(text, "named.yaml", families())
+    cut = cut_steps(whole, 500)
+    part = parse(text, "named.yaml", families(), cut.overrides)
+    assert isinstance(part, ExperimentSpace)
+    configs = [arm.space.sample(0, lambda _: 0.5).config for arm in part.arms]
+    found = [(config["optimizer"]["schedule"]["warmup"], config["training"]["steps"]) for config in configs]
+    assert (found, cut.kept) == (expected, ())
+
+
+def test_an_arm_of_which_no_path_can_be_written_is_told():
+    text = (NAMED % ("100", "1000")).replace("long:", "long-one:")
+    cut = cut_steps(parse(text, "named.yaml", families()), 500)
+    assert cut.kept == ("arms.long-one.optimizer.schedule.warmup",)
+
+
+DRAWN = """
+study: drawn
+transfer:
+  tasks:
+    plain: quick/set_complement
+    other: {space: quick/set_complement, set: {training.steps: "int(500, 1000)", optimizer.schedule.warmup: 300}}
+  architecture: {model.residual_dropout: "uniform(0, 0.2)"}
+  learn: {optimizer.schedule: {choice: [{linear: {warmup: 100}}, {linear: {warmup: 200}}]}}
+  pairs: 2
+search: {trials: 2, objective: {minimize: tvd/raw, at: last}}
+"""
+
+
+def test_drawn_counts_of_a_transfer_are_cut_as_they_are_drawn():
+    """A warm-up stays drawn, drawn steps become the longest of them, and what stands in an option stays."""
+    whole = parse(DRAWN, "drawn.yaml", families())
+    cut = cut_steps(whole, 200)
+    part = parse(DRAWN, "drawn.yaml", families(), cut.overrides)
+    assert isinstance(whole, TransferSpace)
+    assert isinstance(part, TransferSpace)
+    for u in (0.0, 0.3, 0.6, 0.9, 0.99):
+        (before, _), (after, other) = (
+            [domain.baseline.sample(0, lambda _, u=u: u).config for domain in space.domains] for space in (whole, part)
+        )
+        warmup = before["optimizer"]["schedule"]["warmup"]
+        assert after["optimizer"]["schedule"]["warmup"] == round(warmup / 10)
+        assert after["training"]["steps"] == 200
+        assert (other["training"]["steps"], other["optimizer"]["schedule"]["warmup"]) == (100, 30)
+    for domain in part.domains:
+        assert domain.searched
+        warmups = {
+            domain.searched.sample(0, lambda _, u=u: u).config["optimizer"]["schedule"]["warmup"] for u in (0, 0.9)
+        }
+        assert warmups == {100, 200}
+    assert cut.kept == tuple(f"transfer.tasks.{task}.learn.optimizer.schedule.warmup" for task in ("plain", "other"))
+
+
 @pytest.mark.long
 def test_a_transfer_is_launched_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -17,9 +17,9 @@ from spaces.grammar.formulas import Level
 from spaces.grammar.nodes import Node
 from spaces.plugins import build, canonical_json, config_of, step_counts
 from spaces.reading.transfer_section import SETTABLE
-from spaces.settings import Training
+from spaces.settings import Search, Training
 from spaces.space import DrawnSpace, Space
-from spaces.transfer import TransferSpace
+from spaces.transfer import Domain, TransferSpace
 
 _STEPS = "training.steps"
 _DRAWS = 64
@@ -44,63 +44,76 @@ def cut_steps(space: Space, steps: int) -> Cut:
     """
     if steps < 1:
         return Cut(overrides={_STEPS: str(steps)})
-    if isinstance(space, TransferSpace):  # every count of both stages of each task
-        configs = {domain.name: _config(domain.baseline) for domain in space.domains}
-        share = steps / max(config["training"]["steps"] for config in configs.values())
-        values: dict[str, str] = {}
-        kept: list[str] = []
-        for domain in space.domains:
-            parts = {"set": configs[domain.name]}
-            if domain.searched:
-                parts["learn"] = _config(domain.searched)
-            for part, config in parts.items():
-                below = f"transfer.tasks.{domain.name}.{part}"
-                for path, value, _ in _counts(config):
-                    section = path.partition(".")[0]
-                    if value > 1 and section in SETTABLE[part]:
-                        values[f"{below}.{path}"] = str(_scale(value, share))
-                    elif value > 1 and section not in SETTABLE["set"]:  # else stage one has it from there
-                        kept.append(f"{below}.{path}")
-        return Cut(overrides=values, kept=tuple(kept))
+    if isinstance(space, TransferSpace):
+        return _cut_domains(space.domains, steps)
     if isinstance(space, ExperimentSpace):
         return _cut_arms(space.arms, steps)
     assert isinstance(space, DrawnSpace), "there are three kinds of spaces"
     return _cut_arms([Arm(name=space.name, space=space, paths=())], steps)
 
 
-def _cut_arms(arms: Sequence[Arm], steps: int) -> Cut:
-    """Cut each arm in proportion, and under `arms` the values that the arm sets itself."""
-    longest = [max(trial.config["training"]["steps"] for trial in draw_trials(arm.space, _DRAWS)) for arm in arms]
-    share = steps / max(longest)
+def _cut_domains(domains: Sequence[Domain], steps: int) -> Cut:
+    """Cut every count of both stages of each task of a transfer."""
+    share = steps / max(_longest(domain.baseline) for domain in domains)
     values: dict[str, str] = {}
-    kept: dict[str, None] = {}
-    for arm, longest_here in zip(arms, longest, strict=True):
-        cut = _cut_counts(arm.space, share)
-        kept |= dict.fromkeys(cut.kept)
-        for path, value in {_STEPS: str(_scale(longest_here, share)), **cut.overrides}.items():
-            above = next((prefix for prefix in arm.paths if f"{path}.".startswith(f"{prefix}.")), None)
-            if above is None:
-                values[path] = value
-            elif above == path and arm.name.isidentifier():
-                values[f"arms.{arm.name}.{path}"] = value
-            else:
-                kept[f"arms.{arm.name}.{path}"] = None
-        # The stopping policies, if anything of them changes.
-        policies = arm.space.search.stopping
-        configs = [config_of(policy) for policy in policies]
-        for config, policy in zip(configs, policies, strict=True):
-            config |= {path: _scale(value, share) for path, value, _ in step_counts(policy) if value > 1}
-        if configs != [config_of(policy) for policy in policies]:
-            values["search.stopping"] = canonical_json(configs)
+    kept: list[str] = []
+    for domain in domains:
+        parts = {"set": domain.baseline}
+        if domain.searched:
+            parts["learn"] = domain.searched
+        for part, space in parts.items():
+            cut, below = _cut_counts(space, share), f"transfer.tasks.{domain.name}.{part}"
+            for path in (*cut.overrides, *cut.kept):
+                section = path.partition(".")[0]
+                if section in SETTABLE[part] and path in cut.overrides:
+                    values[f"{below}.{path}"] = cut.overrides[path]
+                elif section in SETTABLE[part] or section not in SETTABLE["set"]:  # else stage one has it from there
+                    kept.append(f"{below}.{path}")
     return Cut(overrides=values, kept=tuple(kept))
 
 
+def _cut_arms(arms: Sequence[Arm], steps: int) -> Cut:
+    """Cut each arm in proportion, and under `arms` the values in which arms differ."""
+    share = steps / max(_longest(arm.space) for arm in arms)
+    cuts = [_cut_counts(arm.space, share) for arm in arms]
+    values: dict[str, str] = {}
+    kept = dict.fromkeys(path for cut in cuts for path in cut.kept)
+    for path in dict.fromkeys(path for cut in cuts for path in cut.overrides):
+        above = [next((prefix for prefix in arm.paths if f"{path}.".startswith(f"{prefix}.")), None) for arm in arms]
+        # Arms that do not set the path may differ in it through a named value.
+        shared = {cut.overrides.get(path) for cut, prefix in zip(cuts, above, strict=True) if prefix is None}
+        for arm, cut, prefix in zip(arms, cuts, above, strict=True):
+            if path not in cut.overrides:
+                continue
+            if prefix is None and len(shared) == 1:
+                values[path] = cut.overrides[path]
+            elif prefix in (None, path) and arm.name.isidentifier():
+                values[f"arms.{arm.name}.{path}"] = cut.overrides[path]
+            else:
+                kept[f"arms.{arm.name}.{path}"] = None
+    return Cut(overrides=values | _cut_policies(arms[0].space.search, share), kept=tuple(kept))
+
+
+def _cut_policies(search: Search, share: float) -> dict[str, str]:
+    """Cut the step counts of the stopping policies, which all arms have; nothing if none changes."""
+    configs = [config_of(policy) for policy in search.stopping]
+    for config, policy in zip(configs, search.stopping, strict=True):
+        config |= {path: _scale(value, share) for path, value, _ in step_counts(policy) if value > 1}
+    changed = configs != [config_of(policy) for policy in search.stopping]
+    return {"search.stopping": canonical_json(configs)} if changed else {}
+
+
+def _longest(space: DrawnSpace) -> int:
+    """Return the most steps of the trials that are looked at."""
+    return max(trial.config["training"]["steps"] for trial in draw_trials(space, _DRAWS))
+
+
 def _cut_counts(space: DrawnSpace, share: float) -> Cut:
-    """Cut the step counts in the trials of one space, except for their length."""
+    """Cut the step counts in the trials of one space; drawn lengths become the longest of them."""
     rows = {row.path: row for row in space.describe()}
     chosen = [path for path, row in rows.items() if row.level is not Level.CONSTANT]
     counts = {path: count for trial in draw_trials(space, _DRAWS) for path, *count in _counts(trial.config)}
-    values: dict[str, str] = {}
+    values = {_STEPS: str(_scale(_longest(space), share))}
     kept: list[str] = []
     for path, (value, least) in counts.items():
         row = rows.get(path)
@@ -123,10 +136,6 @@ def _as_expression(node: Node) -> str:
     [(kind, arguments)] = node.content.items()
     assert isinstance(arguments.content, tuple), "a draw in this form has a list"
     return f"{kind}({', '.join(map(_as_expression, arguments.content))})"
-
-
-def _config(space: Space) -> Mapping[str, Any]:
-    return space.sample(0, lambda _: 0.5).config
 
 
 def _counts(config: Mapping[str, Any]) -> list[tuple[str, int, int]]:
