@@ -20,8 +20,14 @@ from spaces.messages import shorten
 
 _SECTIONS = ("task", "model", "optimizer", "averaging", "learning")
 _PLUGINS = (*((section,) for section in _SECTIONS), ("search", "sampler"), ("search", "stopping"))
-_OF_PATHS = ("set", "learn", "architecture")
-"""Sections of a transfer whose keys are paths."""
+_OF_PATHS = (
+    ("arms", "*"),
+    ("transfer", "learn"),
+    ("transfer", "architecture"),
+    ("transfer", "tasks", "*", "set"),
+    ("transfer", "tasks", "*", "learn"),
+)
+"""Sections whose keys are paths; `*` stands for the name of an arm or a task."""
 _PATH = re.compile(r"\w+(\.\w+)*", re.ASCII)
 _MAP, _STR = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
 
@@ -106,9 +112,7 @@ class _Setting:
             where = ".".join(at) or "the space"
             raise SpaceError(f"{self._name}: {where} is no section, set it as a whole")
         key, rest = steps[0], steps[1:]
-        in_transfer = at[:1] == ("transfer",) and at[-1] in _OF_PATHS
-        if in_transfer or (at[:1] == ("arms",) and len(at) == 2):
-            # The keys of this section are paths: the longest that is there already, else all steps.
+        if _below_paths(at) == ():  # the longest path that is there already, else all steps
             keys = {word.value for word, _ in node.value}
             counts = range(len(steps), 0, -1)
             count = next((count for count in counts if ".".join(steps[:count]) in keys), len(steps))
@@ -134,4 +138,16 @@ class _Setting:
 
 
 def _is_plugin(at: tuple[str, ...]) -> bool:
-    return any(at[: len(start)] == start for start in _PLUGINS)
+    """Return True for the path of a plug-in's section and for paths below it."""
+    below = _below_paths(at)
+    path = at if below is None else tuple(".".join(below).split("."))
+    return any(path[: len(start)] == start for start in _PLUGINS)
+
+
+def _below_paths(at: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the part of a path below a section whose keys are paths, as an arm; None outside of one."""
+    for section in _OF_PATHS:
+        start = at[: len(section)]
+        if len(start) == len(section) and all(name in ("*", step) for name, step in zip(section, start, strict=True)):
+            return at[len(section) :]
+    return None

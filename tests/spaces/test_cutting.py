@@ -252,6 +252,20 @@ def test_drawn_counts_of_a_transfer_are_cut_as_they_are_drawn():
     assert cut.kept == tuple(f"transfer.tasks.{task}.learn.optimizer.schedule.warmup" for task in ("plain", "other"))
 
 
+def test_a_count_inside_a_plug_in_that_a_task_sets_as_a_whole_is_cut():
+    schedule = "{name: adamw, learning_rate: 0.003, schedule: {linear: {warmup: 100}}}"
+    text = DRAWN.replace("optimizer.schedule.warmup: 300", f"averaging: none, optimizer: {schedule}")
+    text = text.replace("    other:", "    set:")
+    text = text.replace(
+        "  learn: {optimizer.schedule: {choice: [{linear: {warmup: 100}}, {linear: {warmup: 200}}]}}\n", ""
+    )
+    part = parse(text, "drawn.yaml", families(), cut_steps(parse(text, "drawn.yaml", families()), 200).overrides)
+    assert isinstance(part, TransferSpace)
+    for space in (part.domains[1].baseline, part.domains[1].searched):
+        assert space
+        assert space.sample(0, lambda _: 0.5).config["optimizer"]["schedule"]["warmup"] == 10
+
+
 @pytest.mark.long
 def test_a_transfer_is_launched_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

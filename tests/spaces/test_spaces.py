@@ -331,6 +331,14 @@ def test_an_override_finds_the_field_of_a_plugin_however_it_is_written(spelling:
     assert scorer == {"name": "ssa", "n": 2.0, "b": 1.0}
 
 
+@pytest.mark.parametrize("spelling", ["ssa", "{ssa: {n: 3}}", "{name: ssa, n: 3}", "{ssa: }"])
+@pytest.mark.parametrize("written", ["model.scorer: {}", "model: {{name: tiny, width: 16, scorer: {}}}"])
+def test_an_override_finds_the_field_of_a_plugin_that_an_arm_sets(spelling: str, written: str) -> None:
+    text = f"{BASE}\narms: {{plain: {{}}, bent: {{{written.format(spelling)}}}}}\nseeds: 2\n"
+    space = spaces.parse(text, "x.yaml", FAMILIES, {"search.trials": "1", "arms.bent.model.scorer.n": "2"})
+    assert space.sample(2, lambda _: 0.5).config["model"]["scorer"] == {"name": "ssa", "n": 2.0, "b": 1.0}
+
+
 def test_later_overrides_build_on_earlier_ones() -> None:
     space = parse(
         BASE,
