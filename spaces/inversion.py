@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
@@ -98,7 +99,7 @@ class _Search:
             if not ranges and _is_match(self.read(resolved, path), value):
                 self._fixed |= options
                 return
-            if ranges and isinstance(value, int | float) and not isinstance(value, bool):
+            if ranges and _is_number(value):
                 coordinate = self._solve(path, {**options, ranges[0]: 0.0}, float(value), seen)
                 if coordinate is not None:
                     self._fixed |= {**options, ranges[0]: coordinate}
@@ -165,16 +166,24 @@ def _is_match(setting: Any, wanted: Any) -> bool:
     if isinstance(setting, Mapping):
         if isinstance(wanted, str):
             return setting.get("name") == wanted
-        if not isinstance(wanted, Mapping):
+        if not isinstance(wanted, Mapping) or not wanted:
             return False
         if "name" not in wanted and len(wanted) == 1:
             [(name, fields)] = wanted.items()
+            if fields is not None and not isinstance(fields, Mapping):
+                return False
             wanted = {"name": name, **(fields or {})}
         return all(_is_match(setting.get(key), value) for key, value in wanted.items())
-    numbers = isinstance(setting, int | float) and isinstance(wanted, int | float)
-    if numbers and not isinstance(setting, bool) and not isinstance(wanted, bool):
+    if _is_number(setting) and _is_number(wanted):
         return math.isclose(setting, wanted, rel_tol=TOLERANCE, abs_tol=0.0)
     return type(setting) is type(wanted) and setting == wanted
+
+
+def _is_number(value: Any) -> bool:
+    """Return True for a number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) <= sys.float_info.max
 
 
 def _show(value: Any) -> str:

@@ -113,6 +113,15 @@ def read(root: yaml.Node) -> Node:
     return _Reader().read(root, root.start_mark, 0)
 
 
+def to_plain(node: Node) -> Any:
+    """Return a value of a file as JSON has it, without its location."""
+    if isinstance(node.content, Mapping):
+        return {key: to_plain(child) for key, child in node.content.items()}
+    if isinstance(node.content, tuple):
+        return [to_plain(child) for child in node.content]
+    return node.content
+
+
 def _join_calls(root: yaml.Node) -> None:
     """Join calls that YAML cut at their commas: `{n: uniform(1, 3)}` has the keys `n` and `3)`."""
     waiting, seen = [root], set[int]()

@@ -12,7 +12,7 @@ import yaml
 
 from spaces.grammar.declarations import Context, Declarations
 from spaces.grammar.formulas import Block, Formula
-from spaces.grammar.nodes import Node, compose, read
+from spaces.grammar.nodes import Node, compose, read, to_plain
 from spaces.grammar.overrides import override, to_yaml
 from spaces.grammar.sections import Families, defaults_of, read_mapping, read_plugin, read_record
 from spaces.grammar.values import read_value
@@ -79,11 +79,11 @@ def parse(text: str, origin: str, families: Families, overrides: Mapping[str, st
 def content_of(text: str, origin: str) -> Any:
     """Return the plain values that a space's hash is computed from; SpaceError if it is no YAML."""
     root = read(compose(text, origin))
-    return _to_plain(inline_spaces(root) if is_transfer(root) else root)
+    return to_plain(inline_spaces(root) if is_transfer(root) else root)
 
 
 def _hash_content(root: Node) -> str:
-    return hashlib.sha256(canonical_json(_to_plain(root)).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(to_plain(root)).encode()).hexdigest()
 
 
 class _SpaceReader:
@@ -185,11 +185,3 @@ def _find_references(node: Node) -> Iterator[str]:
         children = node.content.values() if isinstance(node.content, Mapping) else node.content
         for child in children:
             yield from _find_references(child)
-
-
-def _to_plain(node: Node) -> Any:
-    if isinstance(node.content, Mapping):
-        return {key: _to_plain(child) for key, child in node.content.items()}
-    if isinstance(node.content, tuple):
-        return [_to_plain(child) for child in node.content]
-    return node.content

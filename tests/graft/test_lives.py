@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import graft
 from graft.api import running as running_api
 from graft.launching.editing.administration import delete_study, rename_study, tag_study, write_note
-from graft.launching.editing.enqueueing import enqueue
+from graft.launching.editing.enqueueing import enqueue, parse_value
 from graft.launching.enrolling import enrol, open_controller, set_planned_trials
 from graft.plugins.families import families
 from graft.stored.differences import compare_spaces
@@ -412,6 +412,53 @@ def _is_close(actual: Any, expected: Any) -> bool:
     return math.isclose(actual, expected, rel_tol=1e-11) if isinstance(actual, float) else actual == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("010", 10),
+        ("09", 9),
+        ("1e-3", 0.001),
+        ("1:30", "1:30"),
+        ("on", "on"),
+        ("true", True),
+        ("2024-02-03", "2024-02-03"),
+        ("~", None),
+        ("{ssa: {n: 1e-3}}", {"ssa": {"n": 0.001}}),
+        ("{choice: [a, 2]}", {"choice": ["a", 2]}),
+    ],
+)
+def test_a_value_by_hand_is_read_as_a_space_reads_it(text: str, value: Any):
+    assert parse_value(text) == value
+    assert type(parse_value(text)) is type(value)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"model.scorer": {"softmax": 3}},
+        {"model.scorer": {"softmax": [1]}},
+        {"model.scorer": {1: 2}},
+        {"model.scorer": {}},
+        {"optimizer.learning_rate": 10**400},
+        {"optimizer.weight_decay": -(10**400)},
+        {"model.scorer": "softmax", "model.scorer.temperature": 10**400},
+    ],
+)
+def test_a_value_that_is_no_plug_in_and_a_number_beyond_all_are_refused(wanted: dict[str, Any]):
+    space = parse(NESTED, "nested", families(), {"trial.rate": "1", "optimizer.learning_rate": "log_uniform(1e-5, 1)"})
+    assert isinstance(space, DrawnSpace)
+    with pytest.raises(SpaceError, match="is not given by"):
+        find_trial(space, 0, lambda _: 0.3, wanted)
+
+
+def test_a_plug_in_by_hand_may_have_no_fields():
+    space = parse(NESTED, "nested", families())
+    assert isinstance(space, DrawnSpace)
+    for fields in ({}, None):
+        trial = find_trial(space, 0, lambda _: 0.3, {"model.scorer": {"ssa": fields}})
+        assert trial.config["model"]["scorer"]["name"] == "ssa"
+
+
 def test_many_trials_come_from_a_csv(tmp_path: Path, run: Run):
     url = f"sqlite:///{tmp_path}/graft.db"
     enrol(url, "tiny", tiny())
@@ -555,8 +602,9 @@ BAD: dict[str, tuple[str, ...]] = {
     "the note has 10,001 characters; it may have 10,000": ("note", "tiny", "x" * 10_001),
     "--set x: write path=value": ("enqueue", "tiny", "--set", "x"),
     "'[' is no value": ("enqueue", "tiny", "--set", "averaging.eta=["),
-    "'2024-13-01' is no value": ("enqueue", "tiny", "--set", "averaging.eta=2024-13-01"),
-    "'2024-02-30' is no value": ("enqueue", "tiny", "--csv", "dates.csv"),
+    "averaging.eta: 2024-13-01 is not given by": ("enqueue", "tiny", "--set", "averaging.eta=2024-13-01"),
+    "averaging.eta: 2024-02-30 is not given by": ("enqueue", "tiny", "--csv", "dates.csv"),
+    "'' is no value": ("enqueue", "tiny", "--set", "averaging.eta="),
     "--csv: a file says all values of its trials": ("enqueue", "tiny", "--csv", "x.csv", "--set", "a=1"),
     "x.csv cannot be read: No such file": ("enqueue", "tiny", "--csv", "x.csv"),
     "wide.csv:2: the line has more cells": ("enqueue", "tiny", "--csv", "wide.csv"),

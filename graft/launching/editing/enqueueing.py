@@ -9,14 +9,13 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from search.samplers import Strategy
 from search.steering.strategies import resume
 from spaces import parse_stored
 from spaces.errors import SpaceError, StudyError
+from spaces.grammar.nodes import compose, read, to_plain
 from spaces.inversion import find_trial
 from spaces.plugins.active import using
 from spaces.records import TERMINAL, Outcome, Trial
@@ -74,10 +73,10 @@ def read_settings(file: Path) -> list[dict[str, Any]]:
 
 
 def parse_value(text: str) -> Any:
-    """Return a value as YAML has it, but 1e-3 as a number."""
+    """Return a value as a space has it, but a number in quotes as a number."""
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):  # the second for 2024-13-01, no date
+        value = to_plain(read(compose(text, "a value")))
+    except SpaceError:
         raise SpaceError(f"{text!r} is no value: write a number, a word, or a plug-in as a space has it") from None
     if isinstance(value, str):
         try:
