@@ -1,8 +1,9 @@
 """An experiment: named arms, each trained from the same seeds and evaluated on the same data.
 
-Every arm is the file's space with some paths set. Other draws give each arm its configurations,
-with the same coordinates for equal draws; a configuration is trained from every seed. The best of
-each arm may be confirmed: trained again from fresh seeds, which had no part in the choice.
+Every arm is the file's space with some paths set, and its sampler draws its configurations; each is
+trained from every seed. `random` gives draws of the same name the same coordinates in all arms, and
+`qmc` and `grid` do so if the arms have the same draws. The best of each arm may be confirmed: trained
+again from fresh seeds, which had no part in the choice.
 """
 
 from __future__ import annotations
