@@ -18,8 +18,8 @@ from spaces.messages import shorten
 from spaces.settings import MetricName, Quantity
 
 _NAMED = re.compile(
-    r"(?<![\w.$/])(?:"
-    r"(?P<metric>[a-z]\w*)/(?P<variant>[a-z]\w*)(?:/(?P<condition>[A-Za-z][^\s()+*/,<>]*))?(?![\w.(])"
+    r"(?<![\w.$])(?:"
+    r"(?<!/)(?P<metric>[a-z]\w*)/(?P<variant>[a-z]\w*)(?:/(?P<condition>[A-Za-z][^\s()+*/,<>]*))?(?![\w.(])"
     r"|(?P<path>[a-z]\w*(?:\.\w+)+)(?![\w(]))",
     re.ASCII,
 )

@@ -87,6 +87,24 @@ def test_a_quantity_is_what_python_makes_of_it(values: tuple[float, float, float
     assert actual == expected or (math.isnan(expected) and actual is not None and not math.isfinite(actual))
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model.width/task.length", 2.0),
+        ("1/model.width", 0.125),
+        ("(tvd/raw)/model.width", 0.5),
+        ("tvd/raw/length=6/model.width", 0.25),
+        ("tvd/raw/task.length", None),
+    ],
+)
+def test_a_value_may_follow_a_stroke_without_a_space(text: str, expected: float | None):
+    """A word with a dot is no part of a metric but as its condition."""
+    metrics = Metric("tvd", "raw", "", 4.0), Metric("tvd", "raw", "length=6", 2.0)
+    trial = trial_of({"model": {"width": 8}, "task": {"length": 4}})
+    value = compile_quantity(text).value_of(trial, Report(number=0, step=1, metrics=metrics))
+    assert value == expected or (expected is None and value is not None and math.isnan(value))
+
+
 def test_a_metric_may_have_a_condition_and_a_path_may_be_drawn_or_not():
     quantity = compile_constraint("accuracy/raw/length=64 - 0.5 >= task.generalisation_gap / model.width")
     assert [str(metric) for metric in quantity.metrics.values()] == ["accuracy/raw/length=64"]
