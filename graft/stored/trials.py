@@ -11,7 +11,6 @@ import polars as pl
 from graft.stored.params import PARAMS_PREFIX, StoredParams, unpack_params
 from search.analysis.study.pareto import pareto_front
 from spaces.errors import StudyError
-from spaces.reading.transfer_section import objectives_of_text
 from storage.control.stored_trials import check_parent
 from storage.frames import Reader
 from storage.frames.columns import POINTS, TRIALS
@@ -103,13 +102,8 @@ def list_trials(reader: Reader, study: str, where: str | None, sort: str | None,
     if top is not None and top < 1:
         raise StudyError(f"top: {top} must be at least 1")
     stored = reader.study(study)
-    directions = {objective.direction for objective in objectives_of_text(stored.row["space"]).values()}
-    is_best_first = top is not None if sort is None else sort.strip().lower() == "objective"
-    if is_best_first and len(directions) > 1:
-        raise StudyError(
-            f"study {study!r}: some of its tasks are minimized and others maximized, so that no order has the best "
-            "first; choose a task by where (transfer.task = 'NAME'), and sort by 'objective ASC' or 'objective DESC'"
-        )
+    if top is not None and sort is None:
+        stored.check_ranking()
     return align_batches(map(StoredParams(stored).unpack, stored.trial_batches(where, sort, top, LISTED)))
 
 

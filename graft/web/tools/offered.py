@@ -22,7 +22,7 @@ from graft.stored.claims import note_look
 from graft.stored.export import write_table
 from graft.stored.params import StoredParams
 from graft.stored.status import read_status
-from graft.stored.studies import read_studies
+from graft.stored.studies import describe_objective, read_studies
 from graft.stored.trials import LISTED, find_varying_params, read_trial, summarise_metrics
 from graft.stored.waiting import wait_for_study
 from graft.web.callers import Caller, find_entry
@@ -226,7 +226,7 @@ def _watch(
     }
 
 
-@tool("rows next? objective direction note?")
+@tool("rows next? objective note?")
 def _query(
     caller: Caller,
     study: Study,
@@ -245,7 +245,7 @@ def _query(
         page = stored.trial_page(condition, order, after, limit + 1, LISTED)
         kept = {*_OF_TRIALS, *find_varying_params(stored)}
         params = StoredParams(stored).unpack(page.head(limit))
-    facts = {name: stored.row[name] for name in ("objective", "direction")}
+    facts = {"objective": describe_objective(stored.row)}
     rows = params.select(name for name in params.columns if name in kept).to_dicts()
     answer = list_rows(rows, facts={**facts, **note})
     shown = len(answer["rows"])
