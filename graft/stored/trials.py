@@ -21,6 +21,7 @@ StudyTable = Literal["trials", "front", "metrics", "architectures"]
 LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence", "draws", "config"))
 """Columns of a list of trials; `params` becomes one column per path."""
 
+_OF_PARAMS = ("number", "params")
 _LOOKED_AT = 100
 """Trials that are read to learn which params differ; a shown selection may have one value."""
 
@@ -108,9 +109,21 @@ def list_trials(reader: Reader, study: str, where: str | None, sort: str | None,
 
 
 def find_varying_params(stored: StudyReader) -> set[str]:
-    """Return the columns of params that differ among the study's first _LOOKED_AT trials."""
-    first = StoredParams(stored).unpack(stored.trial_page(None, None, -1, _LOOKED_AT, ("number", "params")))
-    return {name for name in first.columns if name.startswith(PARAMS_PREFIX) and first[name].n_unique() > 1}
+    """Return the columns of params that differ among about _LOOKED_AT of the study's trials.
+
+    Half of them are the first ones, the others are spread over the rest up to the last one: arms
+    have their seeds one after the other, and searches of several tasks take turns.
+    """
+    count, half = stored.count_numbers(), _LOOKED_AT // 2
+    spread = ((count - 1) * part // half for part in range(1, half + 1))
+    numbers = {*range(count)} if count <= _LOOKED_AT else {*range(half), *spread}
+    listed = ", ".join(map(str, sorted(numbers))) or "NULL"
+    return list_varying(StoredParams(stored).unpack(stored.trials(f"number IN ({listed})", columns=_OF_PARAMS)))
+
+
+def list_varying(trials: pl.DataFrame) -> set[str]:
+    """Return the columns of params that differ among trials."""
+    return {name for name in trials.columns if name.startswith(PARAMS_PREFIX) and trials[name].n_unique() > 1}
 
 
 def list_front(reader: Reader, study: str) -> pl.DataFrame:

@@ -20,10 +20,10 @@ from graft.report.arms import compare_two
 from graft.report.claims import read_claim_report
 from graft.stored.claims import note_look
 from graft.stored.export import write_table
-from graft.stored.params import StoredParams
+from graft.stored.params import PARAMS_PREFIX, StoredParams
 from graft.stored.status import read_status
 from graft.stored.studies import describe_objective, read_studies
-from graft.stored.trials import LISTED, find_varying_params, read_trial, summarise_metrics
+from graft.stored.trials import LISTED, find_varying_params, list_varying, read_trial, summarise_metrics
 from graft.stored.waiting import wait_for_study
 from graft.web.callers import Caller, find_entry
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
@@ -34,6 +34,7 @@ from graft.web.tools.answers import LARGEST, cut_file, digest, list_rows
 from graft.web.tools.parts import PART_CURSOR, give_part, start_of
 from graft.web.tools.tool import TOOLS, tool
 from spaces.bounds import MOST_TRIALS, PRIORITIES
+from spaces.experiment import ARM
 from spaces.messages import no_such
 from spaces.reading import catalogue
 from storage import StoreRequest, reveal_study
@@ -64,6 +65,8 @@ _VERDICTS = "rows study state made_in_advance commands history next? note?"
 _SETTLE_SECONDS = 0.2
 """Seconds after which a study whose process is gone counts as interrupted (`wait_for_study`)."""
 _OF_TRIALS = ("number", "group_number", "state", "steps", "objective", "second_objective", "feasible", "seed", "error")
+_KEPT_PARAMS = (f"{PARAMS_PREFIX}{ARM}", f"{PARAMS_PREFIX}transfer.")
+"""Params of a list of trials even if all of these have one value."""
 
 
 def _look(caller: Caller, reader: Reader, study: str, name: str) -> dict[str, str]:
@@ -243,10 +246,10 @@ def _query(
         # By number the page after a cursor is exact; the cursor of the tool is the next trial.
         after = cursor if order else cursor - 1
         page = stored.trial_page(condition, order, after, limit + 1, LISTED)
-        kept = {*_OF_TRIALS, *find_varying_params(stored)}
         params = StoredParams(stored).unpack(page.head(limit))
+        kept = {*_OF_TRIALS, *find_varying_params(stored), *list_varying(params)}
     facts = {"objective": describe_objective(stored.row)}
-    rows = params.select(name for name in params.columns if name in kept).to_dicts()
+    rows = params.select(name for name in params.columns if name in kept or name.startswith(_KEPT_PARAMS)).to_dicts()
     answer = list_rows(rows, facts={**facts, **note})
     shown = len(answer["rows"])
     answer.pop("next", None)
