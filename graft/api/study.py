@@ -132,6 +132,8 @@ class Study(ReadableStudy):
             device=device,
             accept_changes=accept_changes,
         )
+        with self._looking("export"):
+            pass
         return finish_export(begun, _ignore)
 
     def compatibility(self, request: MatrixRequest | None = None) -> Transfer:

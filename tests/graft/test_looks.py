@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import graft
+from graft.files import OutputError
 from graft.launching.enrolling import enrol
 from graft.plugins.families import families
 from graft.report.claims import read_claim_report
@@ -134,6 +135,25 @@ def test_queries_exports_replays_and_python_are_looks(
         "query of Python", "trials of Python", "metrics of Python", "claims of Python",
         "architectures of Python", "replay of Python",
     ]  # fmt: skip
+
+
+@pytest.mark.long
+def test_a_script_and_a_model_show_results_and_are_looks_unless_they_are_refused(
+    watched: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (("99", "--script", "t.py"), ("0", "--script", "graft.db"), ("-o", "graft.db")):
+        assert called(monkeypatch, capfd, "export", "watched", *arguments)[0] == 2
+    Path("tables.csv").touch()
+    assert called(monkeypatch, capfd, "export", "watched", "-o", "tables.csv")[0] == 2
+    study = graft.open(watched)["watched"]
+    with pytest.raises(OutputError, match="not empty"):
+        study.export_model(0, ".")
+    assert events(watched) == []
+    assert called(monkeypatch, capfd, "export", "watched", "0", "--script", "trial.py")[0] == 0
+    monkeypatch.setattr("graft.exports.huggingface.exporting.finish_export", lambda begun, watch: None)
+    assert called(monkeypatch, capfd, "export", "watched", "0", "--to", "huggingface", "-o", "model")[0] == 0
+    study.export_model(0, "model")
+    assert [command for _, command, _ in events(watched)] == ["export", "export", "export of Python"]
 
 
 @pytest.mark.long
