@@ -190,16 +190,54 @@ def test_the_changing_part_of_a_page_is_a_look_unless_the_page_was_opened(url: s
         assert events(url) == [("looked", "page /studies/watched", 0)]
 
 
-def test_a_page_that_is_open_beside_a_launch_is_one_look(tmp_path: Path) -> None:
+def test_a_stream_of_events_is_one_look_or_part_of_that_at_the_page(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It continues after an event that it had, in a browser by a header; who had none opens another one."""
+    enrol(url, "watched", space_of(TEXT))
+    monkeypatch.setattr("graft.web.routes.events._LONGEST", 1)
+    stream = "/api/studies/watched/events"
+    looks: list[Any] = []
+    for _ in range(2):  # the second one as after a restart of the server
+        with TestClient(create_app(Settings(database=url)), base_url="http://127.0.0.1:8765") as client:
+            assert client.get(stream, params={"after": "x"}).status_code == 400
+            assert events(url) == looks
+            assert client.get(stream, headers={"Last-Event-ID": "0"} if looks else {}).status_code == 200
+            assert client.get(stream, headers={"Last-Event-ID": "0"}).status_code == 200
+            assert client.get(stream, params={"after": "0"}).status_code == 200
+            looks = [("looked", f"page {stream}", 0)]
+            assert events(url) == looks
+    with TestClient(create_app(Settings(database=url)), base_url="http://127.0.0.1:8765") as client:
+        for path in (stream, "/studies/watched", stream, "/studies/watched/live", stream):
+            assert client.get(path).status_code == 200
+    assert events(url) == [*looks, *looks, ("looked", "page /studies/watched", 0)]
+
+
+def test_a_stream_that_begins_after_an_event_that_nobody_got_is_a_look(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enrol(url, "watched", space_of(TEXT))
+    monkeypatch.setattr("graft.web.routes.events._LONGEST", 1)
+    with TestClient(create_app(Settings(database=url)), base_url="http://127.0.0.1:8765") as client:
+        for _ in range(2):
+            assert client.get("/api/studies/watched/events?after=0").status_code == 200
+    assert events(url) == [("looked", "page /api/studies/watched/events", 0)]
+
+
+def test_a_page_that_is_open_beside_a_launch_is_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its row waits for the end of the launch, and the server knows of it meanwhile."""
+    monkeypatch.setattr("graft.web.routes.events._LONGEST", 1)
     url = f"sqlite:///{tmp_path}/graft.db"
     enrol(url, "watched", space_of(TEXT))
     with (
         open_store(url),
         TestClient(create_app(Settings(database=url)), base_url="http://127.0.0.1:8765") as client,
     ):
-        for path in ("", "/live", "/live"):
-            assert client.get(f"/studies/watched{path}").status_code == 200
+        for path in (
+            "/studies/watched",
+            "/studies/watched/live",
+            "/studies/watched/live",
+            "/api/studies/watched/events",
+        ):
+            assert client.get(path).status_code == 200
         assert events(url) == []
     with open_store(url) as store:
         store.take_requests()
