@@ -82,8 +82,9 @@ class Database(Mapping[str, Study]):
         from graft.stored.claims import note_query
 
         with open_reader(self.url) as reader:
+            answer = reader.query(sql)
             note_query(reader, self.url, sql, "query of Python")
-            return reader.query(sql)
+        return answer
 
     def optuna_storage(self) -> ReadOnlyStorage:
         """Return the studies for Optuna's `load_study(study_name=..., storage=...)`, read-only.

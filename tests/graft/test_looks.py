@@ -19,7 +19,7 @@ from graft.stored.studies import read_studies
 from graft.web.app import create_app
 from graft.web.settings import Settings
 from spaces import parse
-from spaces.errors import StudyError
+from spaces.errors import StorageError, StudyError
 from spaces.space import Space
 from storage import open_store
 from storage.frames import open_reader
@@ -135,6 +135,47 @@ def test_queries_exports_replays_and_python_are_looks(
         "query of Python", "trials of Python", "metrics of Python", "claims of Python",
         "architectures of Python", "replay of Python",
     ]  # fmt: skip
+
+
+def test_a_command_or_a_call_that_is_refused_is_no_look(
+    url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    enrol(url, "watched", space_of(TEXT))
+    for arguments in (
+        ("show", "watched", 99),
+        ("trials", "watched", "--where", "bogus > 1"),
+        ("trials", "watched", "--front"),
+        ("compare", "watched:nobody", "watched:softmax"),
+        ("report", "compare", "watched", "--baseline", "nobody"),
+        ("replay", "watched", 99),
+    ):
+        status, _, error = called(monkeypatch, capfd, *arguments, "--storage", url)
+        assert (status, "recorded" in error) == (2, False), error
+    database = graft.open(url)
+    study = database["watched"]
+    for call in (
+        lambda: study.show(99),
+        lambda: study.front(),
+        lambda: study.trials(where="bogus > 1"),
+        lambda: study.replay(99),
+        lambda: database.query("SELECT bogus FROM trials"),
+    ):
+        with pytest.raises(graft.GraftError):
+            call()
+    assert events(url) == []
+
+
+def test_what_cannot_be_recorded_is_not_shown(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    enrol(url, "watched", space_of(TEXT))
+    monkeypatch.setattr("graft.stored.claims.record_look", fail)
+    study = graft.open(url)["watched"]
+    for call in (study.trials, lambda: graft.open(url).query("SELECT * FROM trials"), lambda: study.report("x.html")):
+        with pytest.raises(StorageError, match="the disk is full"):
+            call()
+    assert not Path("x.html").exists()
 
 
 @pytest.mark.long

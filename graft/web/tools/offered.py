@@ -242,12 +242,12 @@ def _query(
     condition, order = check_condition(where), check_order(sort)
     with caller.read() as reader:
         stored = reader.study(study)
-        note = _look(caller, reader, study, "query")
         # By number the page after a cursor is exact; the cursor of the tool is the next trial.
         after = cursor if order else cursor - 1
         page = stored.trial_page(condition, order, after, limit + 1, LISTED)
         params = StoredParams(stored).unpack(page.head(limit))
         kept = {*_OF_TRIALS, *find_varying_params(stored), *list_varying(params)}
+        note = _look(caller, reader, study, "query")
     facts = {"objective": describe_objective(stored.row)}
     rows = params.select(name for name in params.columns if name in kept or name.startswith(_KEPT_PARAMS)).to_dicts()
     answer = list_rows(rows, facts={**facts, **note})
@@ -267,10 +267,10 @@ def _compare(
     A claim is decided by the tool claim alone.
     """
     with caller.read() as reader:
+        comparison = compare_two(reader, one, other)
         notes: Counter[str] = Counter()
         for study in dict.fromkeys(side.partition(":")[0] for side in (one, other)):
             notes.update(_look(caller, reader, study, "compare").values())
-        comparison = compare_two(reader, one, other)
     return digest({"one": one, "than": other, **comparison, "note": "; ".join(notes) or None})
 
 
@@ -307,8 +307,8 @@ def _show(
 ) -> Answer:
     """Show one trial: configuration, metrics (lowest, highest, last), and its replay command."""
     with caller.read() as reader:
-        note = _look(caller, reader, study, "show")
         row, metrics = read_trial(reader, study, number)
+        note = _look(caller, reader, study, "show")
     facts = {
         "study": study,
         **{name: row[name] for name in ("number", "state", "steps", "seed", "objective", "error")},
@@ -330,7 +330,6 @@ def _export(
     """Give a table (CSV), the claim report (JSON) or the space of a study, a part at a time."""
     with caller.read() as reader:
         stored = reader.study(study)
-        note = {} if what == "space" else _look(caller, reader, study, "export")
 
         def write(file: IO[bytes]) -> None:
             if what == "space":
@@ -341,4 +340,5 @@ def _export(
                 write_table(reader, study, what, "csv", file)
 
         subject = (caller.settings.database, study, what)
-        return give_part(subject, write, cursor, bytes, study=study, **note)
+        part = give_part(subject, write, cursor, bytes, study=study)
+        return {**part, **({} if what == "space" else _look(caller, reader, study, "export"))}

@@ -358,6 +358,21 @@ def test_a_look_before_the_end_is_recorded_and_listing_is_none(database: str, tm
     assert raw(database, "SELECT event, command FROM claim_events")[1:] == [("looked", "mcp query")]
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("show", {"study": "tiny-arms", "number": 99}),
+        ("query", {"study": "tiny-arms", "where": "objective > > 1"}),
+        ("compare", {"one": "tiny-arms:nobody", "other": "tiny-arms:softmax"}),
+        ("export", {"study": "tiny-arms", "cursor": "5-000000000000"}),
+    ],
+)
+def test_a_tool_that_refuses_is_no_look(tool: str, arguments: dict[str, Any], database: str) -> None:
+    enrol(database, "tiny-arms", space_of(CLAIMED))
+    error_of(call(database, tool, **arguments))
+    assert raw(database, "SELECT event FROM claim_events") == [("locked",)]
+
+
 # -------------------------------------------------------------------------------------------------------- hostile input
 
 ADA, BOB, READER = (Holder(name, role) for name, role in (("ada", "submit"), ("bob", "submit"), ("eve", "read")))
