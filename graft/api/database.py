@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import polars as pl
 
+from graft.api.base import ReadableStudies
 from graft.api.display import frame_table
 from graft.api.study import Study
 from graft.launching.editing import administration
@@ -50,7 +51,7 @@ def open_database(database: str | Path = DEFAULT) -> Database:
 
 
 @final
-class Database(Mapping[str, Study]):
+class Database(ReadableStudies[Study]):
     """The studies of a database by name, oldest first; each is read when it is used."""
 
     def __init__(self, url: str) -> None:
@@ -65,12 +66,6 @@ class Database(Mapping[str, Study]):
     def __iter__(self) -> Iterator[str]:
         with open_reader(self.url) as reader:
             return iter(reader.studies()["name"].to_list())
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, name: object) -> bool:
-        return name in list(self)
 
     def studies(self, *, archived: bool = True, tag: str | None = None) -> pl.DataFrame:
         """Return a row per study: state, trials, objective, best, tags, note."""
