@@ -25,9 +25,9 @@ def compare(
     from graft.report.arms import compare_two
 
     with open_db(storage) as reader:
+        comparison = compare_two(reader, arm, other)
         for study in dict.fromkeys(side.partition(":")[0] for side in (arm, other)):
             say_look(reader, study, "compare")
-        comparison = compare_two(reader, arm, other)
     if form != "table":
         show(pl.DataFrame([{"one": arm, "than": other, **comparison}]), form)
         return

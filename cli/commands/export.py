@@ -95,8 +95,6 @@ def export(study: Study, destination: Destination, number: Number = None, storag
 
     Example: search export set-complement -o trials.parquet
     """
-    from storage.frames import open_reader
-
     output, script = destination.output, destination.script
     if destination.to not in (None, *_PROGRAMS):
         raise OptionError(f"--to: {destination.to!r} must be one of {', '.join(_PROGRAMS)}")
@@ -120,10 +118,15 @@ def export(study: Study, destination: Destination, number: Number = None, storag
             raise OptionError("--to huggingface needs the number of a trial, STUDY N")
         _export_model(study, number, output, destination, storage_url(storage))
         return
-    url = storage_url(storage)
+    _export_trials(study, output, destination, storage_url(storage))
+
+
+def _say_look(study: str, url: str) -> None:
+    """Record and report a look, once nothing speaks against the export and before it is written."""
+    from storage.frames import open_reader
+
     with open_reader(url) as reader:
         say_look(reader, study, "export")
-    _export_trials(study, output, destination, url)
 
 
 def _export_trials(study: str, output: Path, destination: Destination, url: str) -> None:
@@ -135,6 +138,7 @@ def _export_trials(study: str, output: Path, destination: Destination, url: str)
         check_output(output, destination.force, _ENDINGS)
         check_output(metrics_file(output), destination.force)
         with open_reader(url) as reader:
+            say_look(reader, study, "export")
             rows = export_study(reader, study, output)
         for path, count in rows.items():
             typer.echo(f"{path}: {count:,} rows", err=True)
@@ -143,11 +147,13 @@ def _export_trials(study: str, output: Path, destination: Destination, url: str)
         from graft.exports.interchange.optuna_studies import export_journal
 
         check_output(output, destination.force)
+        _say_look(study, url)
         count = export_journal(url, study, output)
     else:
         from graft.exports.interchange.loggers import export_logged
 
         _check_folder(output, destination.force)
+        _say_look(study, url)
         count = export_logged(url, study, destination.to, output, where=destination.where, top=destination.top or _TOP)
     typer.echo(f"{output}: {count:,} trials", err=True)
 
@@ -164,6 +170,7 @@ def _export_model(study: str, number: int, folder: Path, destination: Destinatio
     _check_folder(folder, destination.force)
     variant, device, accept = destination.variant, destination.device, destination.accept_changes
     begun = begin_export(url, study, number, folder, variant=variant, device=device, accept_changes=accept)
+    _say_look(study, url)
     say_restored(study, begun.restored)
     with training_bar(number, begun.restored.steps) as watch:
         written = finish_export(begun, watch)
@@ -178,6 +185,7 @@ def _export_script(study: str, number: int, script: Path, destination: Destinati
     for path in (script, data_file(script)):
         check_output(path, destination.force)
     restored = restore_alone(url, study, number, accept_changes=destination.accept_changes)
+    _say_look(study, url)
     say_restored(study, restored)
     for path in write_script(restored, study, script):
         typer.echo(f"{path}: {path.stat().st_size:,} bytes", err=True)

@@ -102,10 +102,10 @@ def trials(
     if front and (where or sort or top):
         raise OptionError("--front is a choice and an order of its own; leave out --where, --sort and --top")
     with open_reader(storage_url(storage), SECONDS) as reader:
-        say_look(reader, study, "trials")
         frame = list_front(reader, study) if front else list_trials(reader, study, where, sort, top)
         stored = reader.study(study)
         varying = find_varying_params(stored) if form == "table" else set[str]()
+        say_look(reader, study, "trials")
     show(_select_for_people(frame, varying) if form == "table" else frame, form)
     if (sort is None and top is not None) or (sort is not None and sort.strip().lower() == "objective"):
         typer.echo(f"order: best first, {stored.row['direction']} {stored.row['objective']}", err=True)
@@ -127,10 +127,10 @@ def show_trial(
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
-        say_look(reader, study, "show")
         row, metrics = read_trial(reader, study, number)
         conditions = follow(read_fingerprints(reader, study), row["fingerprint"])
         of_study = reader.study(study).row
+        say_look(reader, study, "show")
     if form == "json":
         show_json({**row, "metrics": metrics.to_dicts()})
         return

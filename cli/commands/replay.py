@@ -48,8 +48,8 @@ def replay(
     if device:
         check_device(device)
     with open_db(storage) as reader:
-        say_look(reader, study, "replay")
         replays = read_replays(reader, study, numbers, until, accept_changes=accept_changes)
+        say_look(reader, study, "replay")
         say_changes(study, read_outside(reader, study))
     for trial in replays:
         say_data_changes(trial.restored)

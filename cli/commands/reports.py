@@ -98,9 +98,9 @@ def compare_report(
     from graft.report.arms import read_comparison
 
     with open_db(storage) as reader:
+        comparison = read_comparison(reader, studies, baseline)
         for study in studies:
             say_look(reader, study, "report compare")
-        comparison = read_comparison(reader, studies, baseline)
         if output is not None:
             comparison.write(output)
             typer.echo(str(output), err=True)

@@ -1,11 +1,11 @@
-"""The interface that a stored study and a study of a server have in common."""
+"""The interfaces that stored studies and studies of a server have in common."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import polars as pl
 
@@ -13,6 +13,29 @@ from graft.api.display import Figures, table
 from graft.api.trials import TrialRecord
 from graft.stored.status import Status
 from graft.stored.trials import StudyTable
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class ReadableStudies(Mapping[str, S]):
+    """Studies by name, oldest first; each is read when it is used."""
+
+    @overload
+    def get(self, key: str, /) -> S | None: ...
+    @overload
+    def get(self, key: str, /, default: S | T) -> S | T: ...
+    def get(self, key: str, /, default: object = None) -> object:
+        """Return a study, or the default if there is none."""
+        if key not in self:
+            return default
+        return self[key]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(self)
 
 
 class ReadableStudy(ABC):

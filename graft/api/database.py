@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import polars as pl
 
+from graft.api.base import ReadableStudies
 from graft.api.display import frame_table
 from graft.api.study import Study
 from graft.launching.editing import administration
@@ -50,7 +51,7 @@ def open_database(database: str | Path = DEFAULT) -> Database:
 
 
 @final
-class Database(Mapping[str, Study]):
+class Database(ReadableStudies[Study]):
     """The studies of a database by name, oldest first; each is read when it is used."""
 
     def __init__(self, url: str) -> None:
@@ -66,12 +67,6 @@ class Database(Mapping[str, Study]):
         with open_reader(self.url) as reader:
             return iter(reader.studies()["name"].to_list())
 
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, name: object) -> bool:
-        return name in list(self)
-
     def studies(self, *, archived: bool = True, tag: str | None = None) -> pl.DataFrame:
         """Return a row per study: state, trials, objective, best, tags, note."""
         with open_reader(self.url) as reader:
@@ -82,8 +77,9 @@ class Database(Mapping[str, Study]):
         from graft.stored.claims import note_query
 
         with open_reader(self.url) as reader:
+            answer = reader.query(sql)
             note_query(reader, self.url, sql, "query of Python")
-            return reader.query(sql)
+        return answer
 
     def optuna_storage(self) -> ReadOnlyStorage:
         """Return the studies for Optuna's `load_study(study_name=..., storage=...)`, read-only.

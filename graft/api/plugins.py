@@ -6,14 +6,15 @@ import ast
 import inspect
 import linecache
 import re
+import symtable
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType
 
-from graft.exports.cutting.modules import definitions, first_line
+from graft.exports.cutting.modules import SCOPES, first_line
 from graft.plugins.collecting import plugins_asked_for
 from spaces.errors import PluginError
 from spaces.plugins.bundles import Outside
@@ -46,8 +47,9 @@ class Plugin:
     def of(cls, member: type, name: str | None = None) -> Plugin:
         """Return the plug-in of a class of a notebook or a script (`WarmSoftmax`: `warm_softmax`).
 
-        Its text has the imports, constants, functions and classes of the same cell that the class
-        needs. Raises PluginError if the source cannot be found.
+        Its text has the statements of the same cell that the class needs: imports, functions, classes,
+        and all that set its constants. Raises PluginError if the source cannot be found, and if a
+        call beside them changes a constant: `SCALES.append(4.0)`.
         """
         name = name or _CAPITAL.sub("_", member.__name__).lower()
         return cls(name, _read_cell(member))
@@ -96,25 +98,85 @@ def _read_cell(member: type) -> str:
         raise PluginError(f"{member.__name__}: its cell cannot be read: {error.msg} in line {error.lineno}") from None
     if not any(isinstance(node, ast.ClassDef) and node.name == member.__name__ for node in tree.body):
         raise PluginError(f"{member.__name__}: its source is not known; {_OTHERWISE}")
-    provided: dict[ast.stmt, set[str]] = {}  # the names that each statement defines or imports
+    kept, needed = _choose_statements(tree.body, member.__name__)
     for node in tree.body:
-        provided[node] = set(definitions(node))
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            provided[node] = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    needed, kept = {member.__name__}, set[ast.stmt]()
-    before = -1
-    while before != len(kept):
-        before = len(kept)
-        for node, names in provided.items():
-            is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
-            if node not in kept and (names & needed or is_future):
-                kept.add(node)
-                needed |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+        changed = set[str]() if node in kept else needed.intersection(_list_called_objects(node))
+        if changed:
+            raise PluginError(
+                f"{member.__name__}: line {node.lineno} of its cell changes {min(changed)} by a call, which is not "
+                "stored; hand over text, graft.Plugin(name, text), or a file"
+            )
     wanted: set[int] = set()
     for node in kept:
         wanted.update(range(first_line(node), (node.end_lineno or node.lineno) + 1))
     lines = enumerate(text.splitlines(), 1)
     return "\n".join(line if number in wanted else "" for number, line in lines) + "\n"
+
+
+def _choose_statements(body: Sequence[ast.stmt], name: str) -> tuple[set[ast.stmt], set[str]]:
+    """Return the statements that a name of a cell needs, and the names that these need, but for imports."""
+    set_by, needed_by = dict[ast.stmt, set[str]](), dict[ast.stmt, set[str]]()
+    for node in body:
+        set_by[node], needed_by[node] = _read_names(node)
+    needed, kept = {name}, set[ast.stmt]()
+    before = -1
+    while before != len(kept):
+        before = len(kept)
+        for node, names in set_by.items():
+            is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+            if node not in kept and (names & needed or is_future):
+                kept.add(node)
+                needed |= needed_by[node]
+    imported = {name for node in body if isinstance(node, ast.Import | ast.ImportFrom) for name in set_by[node]}
+    return kept, needed - imported
+
+
+def _read_names(statement: ast.stmt) -> tuple[set[str], set[str]]:
+    """Return the names of a cell that a statement sets, and those that it needs.
+
+    `SCALES[0] += 1` sets `SCALES`. Local variables of functions are neither.
+    """
+    top = symtable.symtable(ast.unparse(statement), "<cell>", "exec")
+    needs = {symbol.get_name() for symbol in top.get_symbols()}
+    sets = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    for node in _walk_outside_scopes(statement):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            sets |= _name_object(node)
+    inner = list(top.get_children())
+    while inner:
+        scope = inner.pop()
+        inner += scope.get_children()
+        # A class's body reads a name of the cell until it has set a field of that name: `scale = scale`.
+        is_class = scope.get_type() == "class"
+        read = (symbol for symbol in scope.get_symbols() if symbol.is_global() or (is_class and symbol.is_referenced()))
+        needs |= {symbol.get_name() for symbol in read}
+    return sets, needs
+
+
+def _list_called_objects(statement: ast.stmt) -> set[str]:
+    """Return the objects whose methods a statement calls for no result, as `SCALES.append(4.0)` does."""
+    names = set[str]()
+    for node in _walk_outside_scopes(statement):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            names |= _name_object(node.value.func) if isinstance(node.value.func, ast.Attribute) else set()
+    return names
+
+
+def _walk_outside_scopes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Yield a statement and its parts, without functions and classes."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, (*SCOPES, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node
+            waiting += ast.iter_child_nodes(node)
+
+
+def _name_object(node: ast.expr) -> set[str]:
+    """Return the name of the object that `name.attribute[index]` is a part of, if it has one."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return {node.id} if isinstance(node, ast.Name) else set()
 
 
 def _read_source(member: type) -> str:

@@ -20,7 +20,7 @@ from urllib.request import Request, urlopen
 import polars as pl
 from polars.exceptions import PolarsError
 
-from graft.api.base import ReadableStudy
+from graft.api.base import ReadableStudies, ReadableStudy
 from graft.api.display import Figures, frame_table
 from graft.api.trials import TrialRecord
 from graft.report.rendering.document import Picture
@@ -132,7 +132,7 @@ class Connection:
 
 
 @final
-class RemoteDatabase(Mapping[str, "RemoteStudy"]):
+class RemoteDatabase(ReadableStudies["RemoteStudy"]):
     """The studies of a server by name, oldest first; each is read when it is used."""
 
     def __init__(self, connection: Connection) -> None:
@@ -149,12 +149,6 @@ class RemoteDatabase(Mapping[str, "RemoteStudy"]):
                 return iter([row["name"] for row in rows])
             case _:
                 raise self._connection.stranger()
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, name: object) -> bool:
-        return name in list(self)
 
     def submit(self, space: str, *, study: str | None = None, terms: Terms | None = None) -> QueueEntry | None:
         """Queue a space, given as YAML text, as a study named `study` (None: the space's own name).

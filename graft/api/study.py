@@ -132,6 +132,8 @@ class Study(ReadableStudy):
             device=device,
             accept_changes=accept_changes,
         )
+        with open_reader(self.database) as reader:
+            self._note_look(reader, "export")
         return finish_export(begun, _ignore)
 
     def compatibility(self, request: MatrixRequest | None = None) -> Transfer:
@@ -151,7 +153,8 @@ class Study(ReadableStudy):
         """
         from graft.report.claims import read_claim_report
 
-        with self._looking("claims") as reader:
+        with open_reader(self.database) as reader:
+            self._note_look(reader, "claims")  # its history has this look, too
             return read_claim_report(reader, self.name)
 
     def figure(self, kind: str) -> Figures:
@@ -218,17 +221,22 @@ class Study(ReadableStudy):
     @contextmanager
     def _using_plugins(self) -> Generator[Reader]:
         """Yield a reader for a report, while the study's plug-ins are in use."""
-        with self._looking("report") as reader, using(read_outside(reader, self.name)):
+        with open_reader(self.database) as reader, using(read_outside(reader, self.name)):
+            self._note_look(reader, "report")  # before the report is written
             yield reader
 
     @contextmanager
     def _looking(self, what: str) -> Generator[Reader]:
-        """Yield a reader, and record a look if the study has a claim and is not finished."""
+        """Yield a reader, and record a look, unless the block raises, before its result is returned."""
+        with open_reader(self.database) as reader:
+            yield reader
+            self._note_look(reader, what)
+
+    def _note_look(self, reader: Reader, what: str) -> None:
+        """Record a look if the study has a claim and is not finished."""
         from graft.stored.claims import note_look
 
-        with open_reader(self.database) as reader:
-            note_look(reader, self.database, self.name, f"{what} of Python")
-            yield reader
+        note_look(reader, self.database, self.name, f"{what} of Python")
 
 
 def _ignore(step: int) -> None:

@@ -68,12 +68,11 @@ def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tup
 
 
 def describe_objective(row: Mapping[str, Any]) -> str:
-    """Return the objective of a row of `studies` with its direction; those of the tasks if they differ."""
-    text: str = row.get("space") or ""
-    if has_one_objective(text):
+    """Return the first objective of a row of `studies` with its direction; those of the tasks if they differ."""
+    of_tasks = objectives_of_text(row.get("space") or "")
+    if len(set(of_tasks.values())) < 2:
         return f"{row['direction']} {row['objective']}"
-    of_tasks = objectives_of_text(text).items()
-    return ", ".join(f"{objective.direction} {objective} on {task}" for task, objective in of_tasks)
+    return ", ".join(f"{objective.direction} {objective} on {task}" for task, objective in of_tasks.items())
 
 
 def name_objective(row: Mapping[str, Any], params: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ import polars as pl
 from graft.stored.params import PARAMS_PREFIX, StoredParams, unpack_params
 from search.analysis.study.pareto import pareto_front
 from spaces.errors import StudyError
-from spaces.reading.transfer_section import objectives_of_text
 from storage.control.stored_trials import check_parent
 from storage.frames import Reader
 from storage.frames.columns import POINTS, TRIALS
@@ -22,6 +21,7 @@ StudyTable = Literal["trials", "front", "metrics", "architectures"]
 LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence", "draws", "config"))
 """Columns of a list of trials; `params` becomes one column per path."""
 
+_OF_PARAMS = ("number", "params")
 _LOOKED_AT = 100
 """Trials that are read to learn which params differ; a shown selection may have one value."""
 
@@ -103,20 +103,27 @@ def list_trials(reader: Reader, study: str, where: str | None, sort: str | None,
     if top is not None and top < 1:
         raise StudyError(f"top: {top} must be at least 1")
     stored = reader.study(study)
-    directions = {objective.direction for objective in objectives_of_text(stored.row["space"]).values()}
-    is_best_first = top is not None if sort is None else sort.strip().lower() == "objective"
-    if is_best_first and len(directions) > 1:
-        raise StudyError(
-            f"study {study!r}: some of its tasks are minimized and others maximized, so that no order has the best "
-            "first; choose a task by where (transfer.task = 'NAME'), and sort by 'objective ASC' or 'objective DESC'"
-        )
+    if top is not None and sort is None:
+        stored.check_ranking()
     return align_batches(map(StoredParams(stored).unpack, stored.trial_batches(where, sort, top, LISTED)))
 
 
 def find_varying_params(stored: StudyReader) -> set[str]:
-    """Return the columns of params that differ among the study's first _LOOKED_AT trials."""
-    first = StoredParams(stored).unpack(stored.trial_page(None, None, -1, _LOOKED_AT, ("number", "params")))
-    return {name for name in first.columns if name.startswith(PARAMS_PREFIX) and first[name].n_unique() > 1}
+    """Return the columns of params that differ among about _LOOKED_AT of the study's trials.
+
+    Half of them are the first ones, the others are spread over the rest up to the last one: arms
+    have their seeds one after the other, and searches of several tasks take turns.
+    """
+    count, half = stored.count_numbers(), _LOOKED_AT // 2
+    spread = ((count - 1) * part // half for part in range(1, half + 1))
+    numbers = {*range(count)} if count <= _LOOKED_AT else {*range(half), *spread}
+    listed = ", ".join(map(str, sorted(numbers))) or "NULL"
+    return list_varying(StoredParams(stored).unpack(stored.trials(f"number IN ({listed})", columns=_OF_PARAMS)))
+
+
+def list_varying(trials: pl.DataFrame) -> set[str]:
+    """Return the columns of params that differ among trials."""
+    return {name for name in trials.columns if name.startswith(PARAMS_PREFIX) and trials[name].n_unique() > 1}
 
 
 def list_front(reader: Reader, study: str) -> pl.DataFrame:

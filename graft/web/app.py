@@ -67,7 +67,7 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
     )
     app.state.settings = settings
     app.state.streams = Counts(settings.streams, settings.streams_each)
-    app.state.opened_studies = set[tuple[int, datetime]]()
+    app.state.opened_pages = set[tuple[int, datetime, str]]()
     app.state.checker = Checker(settings.check_seconds)
     for module in _API_MODULES:
         app.include_router(module.router, prefix=API, responses=_PROBLEMS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Set
 from datetime import datetime
 from typing import Annotated
 from urllib.parse import parse_qs
@@ -59,19 +59,22 @@ def find_study(study: StudyName, reader: OpenReader, request: Request) -> StudyR
     """Return the study of the address; refused with 404 if there is none.
 
     An address that shows interim results of a study with a claim is recorded as a look. An open
-    page asks for `/live` whenever something changes, which is part of the look at that page.
+    page asks for `/live` and for the events of its study again and again, which is part of the look
+    at that page. A stream of events that continues an earlier one is part of the look at that one.
     """
     try:
         stored = reader.study(study)
     except StudyError as error:
         raise RefusalError(404, str(error)) from None
     path, page = request.url.path, f"/studies/{study}"
+    stream = f"/api{page}/events"
     if request.method != "GET" or path in (f"{page}/workers", f"/api{page}/workers", f"/api{page}"):
         return stored
-    if path != f"{page}/live":
-        record_page(reader, request, stored, path)
-    elif stored.row["state"] != "finished" and not _was_opened(request, stored):
-        record_page(reader, request, stored, page)
+    opened = {page} if path in (f"{page}/live", stream) else set[str]()
+    if path == stream and ("last-event-id" in request.headers or "after" in request.query_params):
+        opened.add(stream)
+    if stored.row["state"] != "finished" and not _was_opened(request, stored, opened):
+        record_page(reader, request, stored, page if path == f"{page}/live" else path)
     return stored
 
 
@@ -80,15 +83,17 @@ def record_page(reader: Reader, request: Request, study: StudyReader, path: str)
     if study.row["state"] == "finished":
         return
     note = note_look(reader, settings_of(request).database, study.row["name"], f"page {path}")
-    if note and path == f"/studies/{study.row['name']}":
-        request.app.state.opened_studies.add(_identify(study))
+    page = f"/studies/{study.row['name']}"
+    if note and path in (page, f"/api{page}/events"):
+        request.app.state.opened_pages.add((*_identify(study), path))
 
 
-def _was_opened(request: Request, study: StudyReader) -> bool:
-    """Return True if a look at a study's page is recorded, or will be when a launch has ended."""
-    if _identify(study) in request.app.state.opened_studies:
+def _was_opened(request: Request, study: StudyReader, pages: Set[str]) -> bool:
+    """Return True if a look at one of a study's pages is recorded, or will be when a launch has ended."""
+    if any((*_identify(study), page) in request.app.state.opened_pages for page in pages):
         return True
-    return any(row["command"] == f"page /studies/{study.row['name']}" for row in read_history(study))
+    commands = {f"page {page}" for page in pages}
+    return bool(commands) and any(row["command"] in commands for row in read_history(study))
 
 
 def _identify(study: StudyReader) -> tuple[int, datetime]:

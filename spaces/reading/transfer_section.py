@@ -81,6 +81,11 @@ def objectives_of_text(text: str) -> Mapping[str, Objective]:
     return objectives
 
 
+def has_one_direction(text: str) -> bool:
+    """Return False if some tasks of a transfer minimize and others maximize, so that no trial is the best."""
+    return len({objective.direction for objective in objectives_of_text(text).values()}) < 2
+
+
 def inline_spaces(root: Node) -> Node:
     """Return the whole space, with tasks' spaces in place of their files' names."""
     tree = root.tree

@@ -12,6 +12,7 @@ from spaces.bounds import MOST_TRIALS
 from spaces.errors import RowError, StudyError
 from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
+from spaces.reading.transfer_section import has_one_direction
 from spaces.records import State
 from storage import sources
 from storage.control.stored_trials import count_trials, find_best
@@ -87,7 +88,8 @@ class StudyReader:
 
         `sort="objective"` puts the best trial first whatever the study's direction, and so does
         `second_objective`; `objective ASC` and `objective DESC` are plain SQL. `top` with
-        `sort="objective"`, or without `sort`, leaves out trials that break a constraint.
+        `sort="objective"`, or without `sort`, leaves out trials that break a constraint. Raises
+        StudyError for `sort="objective"` if some tasks minimize and others maximize.
         """
         return pl.concat(list(self.trial_batches(where, sort, top, columns)))
 
@@ -99,6 +101,7 @@ class StudyReader:
         columns: Sequence[str] = tuple(TRIALS),
     ) -> Iterator[pl.DataFrame]:
         """Return the rows of `trials`, BATCH_OF_TRIALS at a time; at least one frame."""
+        self._check_order(sort)
         condition = self._spell_condition(where)
         is_ranking = top is not None and (sort is None or _bare(sort) == "objective")
         if is_ranking:
@@ -120,6 +123,7 @@ class StudyReader:
 
         `after`: the last number before the page, or -1; by `sort`, the number of trials before it.
         """
+        self._check_order(sort)
         condition = self._spell_condition(where)
         if sort:
             order = self._spell_order(sort)
@@ -134,9 +138,19 @@ class StudyReader:
 
         So many fit: a condition on a path has every trial read, and counting them apart would, too.
         """
+        self._check_order(sort)
         condition, order = self._spell_condition(where), self._spell_order(sort)
         sql = f"{self._choose(['number'])}{condition} ORDER BY {order}number"
         return self._answers.read(sql, {"number": pl.Int64()})["number"]
+
+    def check_ranking(self) -> None:
+        """Raise StudyError if some tasks minimize and others maximize, so that no order has the best first."""
+        if not has_one_direction(self.row["space"]):
+            raise StudyError(
+                f"study {self.row['name']!r}: some of its tasks are minimized and others maximized, so that no order "
+                "has the best first; choose a task by where (transfer.task = 'NAME'), and sort by 'objective ASC' or "
+                "'objective DESC'"
+            )
 
     def values(self, expression: str, where: str | None = None) -> pl.DataFrame:
         """Return value, an SQL expression as in `trials`, and objective of feasible trials with one."""
@@ -273,6 +287,10 @@ class StudyReader:
 
     def _spell_condition(self, where: str | None) -> str:
         return f" AND ({spell_paths(self._answers, self._id, where)}\n)" if where else ""
+
+    def _check_order(self, sort: str | None) -> None:
+        if sort and _bare(sort) == "objective":
+            self.check_ranking()
 
     def _spell_order(self, sort: str | None) -> str:
         """Return an ORDER BY but for its last column; NULL sorts last, the best objective first."""

@@ -362,6 +362,35 @@ def test_texts_that_import_one_another_are_plug_ins(tmp_path: Path):
     assert study.replay(1).reproduced
 
 
+CONSTANTS = {
+    "augmented": "SCALE = 1.0\nSCALE *= 4\n",
+    "loop": "SCALE = 0.0\nfor part in (1.0, 3.0):\n    SCALE += part\n",
+    "choice": "FAST = True\nif FAST:\n    SCALE = 4.0\nelse:\n    SCALE = 1.0\n",
+    "attempt": "try:\n    SCALE = 4.0\nexcept ValueError as error:\n    SCALE = 1.0\n",
+    "item": "SCALES = [1.0]\nSCALES[0] += 3\nSCALE = SCALES[0]\n",
+    "deleted": "OTHER = SCALES = [4.0, 1.0]\ndel SCALES[1], OTHER\n[SCALE] = SCALES\n",
+}
+
+
+@pytest.mark.parametrize("way", CONSTANTS)
+def test_statements_that_change_a_constant_of_a_cell_are_part_of_its_plug_in(
+    cell: Callable[[str], dict[str, Any]], way: str
+):
+    """A local variable of a method has no statements in the cell, such as a loop that trains."""
+    loop = "for logits in (1, 2):\n    ran.append(logits)\ntorch.manual_seed(0)\n"
+    names = cell(CELL.replace("FLOOR = 0.25\n", CONSTANTS[way] + loop).replace("FLOOR", "SCALE"))
+    text = graft.Plugin.of(names["WarmSoftmax"]).text
+    assert cell(text)["SCALE"] == names["SCALE"] == 4
+    assert "ran.append" not in text
+
+
+@pytest.mark.parametrize("call", ["SCALES.append(4.0)", "for part in (1.0, 4.0): SCALES.append(part)"])
+def test_a_constant_of_a_cell_that_a_call_changes_is_refused(cell: Callable[[str], dict[str, Any]], call: str):
+    names = cell(CELL.replace("FLOOR = 0.25", f"SCALES = [1.0]\n{call}\nFLOOR = SCALES[-1]"))
+    with pytest.raises(graft.GraftError, match=r"^WarmSoftmax: line 11 of its cell .* SCALES .*graft\.Plugin"):
+        graft.Plugin.of(names["WarmSoftmax"])
+
+
 BROKEN = {
     "its source is not known; let it stand at the top": """
 def make():

@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import graft
+from graft.files import OutputError
 from graft.launching.enrolling import enrol
 from graft.plugins.families import families
 from graft.report.claims import read_claim_report
@@ -18,7 +19,7 @@ from graft.stored.studies import read_studies
 from graft.web.app import create_app
 from graft.web.settings import Settings
 from spaces import parse
-from spaces.errors import StudyError
+from spaces.errors import StorageError, StudyError
 from spaces.space import Space
 from storage import open_store
 from storage.frames import open_reader
@@ -136,6 +137,66 @@ def test_queries_exports_replays_and_python_are_looks(
     ]  # fmt: skip
 
 
+def test_a_command_or_a_call_that_is_refused_is_no_look(
+    url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    enrol(url, "watched", space_of(TEXT))
+    for arguments in (
+        ("show", "watched", 99),
+        ("trials", "watched", "--where", "bogus > 1"),
+        ("trials", "watched", "--front"),
+        ("compare", "watched:nobody", "watched:softmax"),
+        ("report", "compare", "watched", "--baseline", "nobody"),
+        ("replay", "watched", 99),
+    ):
+        status, _, error = called(monkeypatch, capfd, *arguments, "--storage", url)
+        assert (status, "recorded" in error) == (2, False), error
+    database = graft.open(url)
+    study = database["watched"]
+    for call in (
+        lambda: study.show(99),
+        lambda: study.front(),
+        lambda: study.trials(where="bogus > 1"),
+        lambda: study.replay(99),
+        lambda: database.query("SELECT bogus FROM trials"),
+    ):
+        with pytest.raises(graft.GraftError):
+            call()
+    assert events(url) == []
+
+
+def test_what_cannot_be_recorded_is_not_shown(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    enrol(url, "watched", space_of(TEXT))
+    monkeypatch.setattr("graft.stored.claims.record_look", fail)
+    study = graft.open(url)["watched"]
+    for call in (study.trials, lambda: graft.open(url).query("SELECT * FROM trials"), lambda: study.report("x.html")):
+        with pytest.raises(StorageError, match="the disk is full"):
+            call()
+    assert not Path("x.html").exists()
+
+
+@pytest.mark.long
+def test_a_script_and_a_model_show_results_and_are_looks_unless_they_are_refused(
+    watched: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (("99", "--script", "t.py"), ("0", "--script", "graft.db"), ("-o", "graft.db")):
+        assert called(monkeypatch, capfd, "export", "watched", *arguments)[0] == 2
+    Path("tables.csv").touch()
+    assert called(monkeypatch, capfd, "export", "watched", "-o", "tables.csv")[0] == 2
+    study = graft.open(watched)["watched"]
+    with pytest.raises(OutputError, match="not empty"):
+        study.export_model(0, ".")
+    assert events(watched) == []
+    assert called(monkeypatch, capfd, "export", "watched", "0", "--script", "trial.py")[0] == 0
+    monkeypatch.setattr("graft.exports.huggingface.exporting.finish_export", lambda begun, watch: None)
+    assert called(monkeypatch, capfd, "export", "watched", "0", "--to", "huggingface", "-o", "model")[0] == 0
+    study.export_model(0, "model")
+    assert [command for _, command, _ in events(watched)] == ["export", "export", "export of Python"]
+
+
 @pytest.mark.long
 def test_pages_and_addresses_are_looks(watched: str) -> None:
     with TestClient(create_app(Settings(database=watched)), base_url="http://127.0.0.1:8765") as client:
@@ -170,16 +231,54 @@ def test_the_changing_part_of_a_page_is_a_look_unless_the_page_was_opened(url: s
         assert events(url) == [("looked", "page /studies/watched", 0)]
 
 
-def test_a_page_that_is_open_beside_a_launch_is_one_look(tmp_path: Path) -> None:
+def test_a_stream_of_events_is_one_look_or_part_of_that_at_the_page(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It continues after an event that it had, in a browser by a header; who had none opens another one."""
+    enrol(url, "watched", space_of(TEXT))
+    monkeypatch.setattr("graft.web.routes.events._LONGEST", 1)
+    stream = "/api/studies/watched/events"
+    looks: list[Any] = []
+    for _ in range(2):  # the second one as after a restart of the server
+        with TestClient(create_app(Settings(database=url)), base_url="http://127.0.0.1:8765") as client:
+            assert client.get(stream, params={"after": "x"}).status_code == 400
+            assert events(url) == looks
+            assert client.get(stream, headers={"Last-Event-ID": "0"} if looks else {}).status_code == 200
+            assert client.get(stream, headers={"Last-Event-ID": "0"}).status_code == 200
+            assert client.get(stream, params={"after": "0"}).status_code == 200
+            looks = [("looked", f"page {stream}", 0)]
+            assert events(url) == looks
+    with TestClient(create_app(Settings(database=url)), base_url="http://127.0.0.1:8765") as client:
+        for path in (stream, "/studies/watched", stream, "/studies/watched/live", stream):
+            assert client.get(path).status_code == 200
+    assert events(url) == [*looks, *looks, ("looked", "page /studies/watched", 0)]
+
+
+def test_a_stream_that_begins_after_an_event_that_nobody_got_is_a_look(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enrol(url, "watched", space_of(TEXT))
+    monkeypatch.setattr("graft.web.routes.events._LONGEST", 1)
+    with TestClient(create_app(Settings(database=url)), base_url="http://127.0.0.1:8765") as client:
+        for _ in range(2):
+            assert client.get("/api/studies/watched/events?after=0").status_code == 200
+    assert events(url) == [("looked", "page /api/studies/watched/events", 0)]
+
+
+def test_a_page_that_is_open_beside_a_launch_is_one_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its row waits for the end of the launch, and the server knows of it meanwhile."""
+    monkeypatch.setattr("graft.web.routes.events._LONGEST", 1)
     url = f"sqlite:///{tmp_path}/graft.db"
     enrol(url, "watched", space_of(TEXT))
     with (
         open_store(url),
         TestClient(create_app(Settings(database=url)), base_url="http://127.0.0.1:8765") as client,
     ):
-        for path in ("", "/live", "/live"):
-            assert client.get(f"/studies/watched{path}").status_code == 200
+        for path in (
+            "/studies/watched",
+            "/studies/watched/live",
+            "/studies/watched/live",
+            "/api/studies/watched/events",
+        ):
+            assert client.get(path).status_code == 200
         assert events(url) == []
     with open_store(url) as store:
         store.take_requests()

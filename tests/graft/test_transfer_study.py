@@ -17,7 +17,7 @@ from graft.launching.planning.learning import sources_of_database
 from graft.launching.planning.task_advice import read_task_advice
 from graft.plugins.families import families
 from graft.retraining.replay import read_replays
-from graft.stored.studies import name_objective
+from graft.stored.studies import describe_objective, name_objective
 from search.steering.controller import Controller
 from search.steering.strategies import begin
 from spaces import SpaceError, load, parse
@@ -609,6 +609,8 @@ def test_a_text_tells_the_objective_of_each_task_as_its_space_does() -> None:
             assert name_objective(row, trial.params) == str(space.search_of(number).objective)
     row = {"space": "study: demo", "direction": "minimize", "objective": "loss/raw"}
     assert name_objective(row, {"transfer.target": "seven"}) == "loss/raw"
+    row["space"] = "search: {objective: [{minimize: loss/raw}, {minimize: steps_taken}]}"
+    assert describe_objective(row) == "minimize loss/raw"
 
 
 def test_a_sampler_with_fewer_points_than_trials_ends_its_search() -> None:

@@ -133,6 +133,28 @@ def test_an_order_by_the_objective_has_the_best_first_whatever_the_direction(rea
         assert numbers(study.trials(sort="objective DESC", top=2)) == [0, 2]
 
 
+MIXED = """
+transfer: {tasks: {five: {space: a}, seven: {space: b, objective: {minimize: loss/raw}}}}
+search: {objective: {maximize: accuracy/raw}}
+"""
+
+
+def test_tasks_that_are_minimized_and_maximized_have_no_order_with_the_best_first(reader: Reader, url: str):
+    raw(url, f"UPDATE studies SET space = '{MIXED}'")
+    with open_reader(url) as again:
+        study = again.study("study")
+        for read in (
+            lambda: study.trials(sort="objective"),
+            lambda: study.trials(sort=" Objective", top=2),
+            lambda: study.trial_page(None, "objective", 0, 2, ("number",)),
+            lambda: study.numbers(sort="objective"),
+        ):
+            with pytest.raises(StudyError, match="some of its tasks are minimized and others maximized"):
+                read()
+        assert numbers(study.trial_page(None, "objective DESC", 0, 2, ("number",))) == [0, 2]
+        assert numbers(study.trials(top=2)) == [2, 0]  # reports and charts show these as they are
+
+
 def test_the_best_trials_break_no_constraint_but_an_order_of_all_has_them(reader: Reader, url: str):
     raw(url, "UPDATE trials SET feasible = (number <> 2) WHERE objective IS NOT NULL")
     with open_reader(url) as again:

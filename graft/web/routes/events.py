@@ -59,7 +59,7 @@ def read_cursor(
 
 @router.get("/studies/{study}/events", response_class=EventSourceResponse, dependencies=[Depends(take_stream)])
 async def send_events(
-    request: Request, stored: OpenStudy, reader: OpenReader, cursor: Annotated[int | None, Depends(read_cursor)]
+    request: Request, cursor: Annotated[int | None, Depends(read_cursor)], stored: OpenStudy, reader: OpenReader
 ) -> AsyncIterable[ServerSentEvent]:
     """Yield an event `change` now and as trials start or end: `data` is a Change, `id` the cursor.
 

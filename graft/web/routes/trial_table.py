@@ -26,7 +26,7 @@ from graft.web.security.refusals import RefusalError
 from search.analysis.study.value_groups import group_by_value
 from spaces.bounds import MOST_TRIALS
 from spaces.errors import StorageError, StudyError
-from spaces.reading.transfer_section import has_one_objective
+from spaces.reading.transfer_section import has_one_direction, has_one_objective
 from storage.frames.study import StudyReader
 from storage.trial_notes import WORDS
 
@@ -180,16 +180,18 @@ def _group(stored: StudyReader, by: str, where: str | None, every: int) -> dict[
 
 def _head(column: str, sort: str, study: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, str]:
     """Return a column's head: clicks sort by it, then the other way round, then not."""
-    aims = {"objective": study["direction"], "second_objective": study["second_objective"]}
-    # By an objective's name alone the best are first, as in `StudyReader.trials`.
+    is_mixed = column == "objective" and not has_one_direction(study["space"])
+    aims = {"objective": "" if is_mixed else study["direction"], "second_objective": study["second_objective"]}
+    # By an objective's name alone the best are first, as in `StudyReader.trials`, which refuses mixed ones.
+    best = f"{column} ASC" if is_mixed else column
     from_high = str(aims.get(column)).startswith("maximize")
     worst = f"{column} {'ASC' if from_high else 'DESC'}"
-    following = {column: worst, worst: ""}.get(sort, column)
+    following = {best: worst, worst: ""}.get(sort, best)
     falls = from_high != (sort == worst)
     return {
         "text": column.removeprefix(PARAMS_PREFIX),
         "href": _address({**chosen, "sort": following}),
-        "order": ("descending" if falls else "ascending") if sort in (column, worst) else "none",
+        "order": ("descending" if falls else "ascending") if sort in (best, worst) else "none",
     }
 
 

@@ -20,10 +20,10 @@ from graft.report.arms import compare_two
 from graft.report.claims import read_claim_report
 from graft.stored.claims import note_look
 from graft.stored.export import write_table
-from graft.stored.params import StoredParams
+from graft.stored.params import PARAMS_PREFIX, StoredParams
 from graft.stored.status import read_status
-from graft.stored.studies import read_studies
-from graft.stored.trials import LISTED, find_varying_params, read_trial, summarise_metrics
+from graft.stored.studies import describe_objective, read_studies
+from graft.stored.trials import LISTED, find_varying_params, list_varying, read_trial, summarise_metrics
 from graft.stored.waiting import wait_for_study
 from graft.web.callers import Caller, find_entry
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
@@ -34,6 +34,7 @@ from graft.web.tools.answers import LARGEST, cut_file, digest, list_rows
 from graft.web.tools.parts import PART_CURSOR, give_part, start_of
 from graft.web.tools.tool import TOOLS, tool
 from spaces.bounds import MOST_TRIALS, PRIORITIES
+from spaces.experiment import ARM
 from spaces.messages import no_such
 from spaces.reading import catalogue
 from storage import StoreRequest, reveal_study
@@ -64,6 +65,8 @@ _VERDICTS = "rows study state made_in_advance commands history next? note?"
 _SETTLE_SECONDS = 0.2
 """Seconds after which a study whose process is gone counts as interrupted (`wait_for_study`)."""
 _OF_TRIALS = ("number", "group_number", "state", "steps", "objective", "second_objective", "feasible", "seed", "error")
+_KEPT_PARAMS = (f"{PARAMS_PREFIX}{ARM}", f"{PARAMS_PREFIX}transfer.")
+"""Params of a list of trials even if all of these have one value."""
 
 
 def _look(caller: Caller, reader: Reader, study: str, name: str) -> dict[str, str]:
@@ -226,7 +229,7 @@ def _watch(
     }
 
 
-@tool("rows next? objective direction note?")
+@tool("rows next? objective note?")
 def _query(
     caller: Caller,
     study: Study,
@@ -239,14 +242,14 @@ def _query(
     condition, order = check_condition(where), check_order(sort)
     with caller.read() as reader:
         stored = reader.study(study)
-        note = _look(caller, reader, study, "query")
         # By number the page after a cursor is exact; the cursor of the tool is the next trial.
         after = cursor if order else cursor - 1
         page = stored.trial_page(condition, order, after, limit + 1, LISTED)
-        kept = {*_OF_TRIALS, *find_varying_params(stored)}
         params = StoredParams(stored).unpack(page.head(limit))
-    facts = {name: stored.row[name] for name in ("objective", "direction")}
-    rows = params.select(name for name in params.columns if name in kept).to_dicts()
+        kept = {*_OF_TRIALS, *find_varying_params(stored), *list_varying(params)}
+        note = _look(caller, reader, study, "query")
+    facts = {"objective": describe_objective(stored.row)}
+    rows = params.select(name for name in params.columns if name in kept or name.startswith(_KEPT_PARAMS)).to_dicts()
     answer = list_rows(rows, facts={**facts, **note})
     shown = len(answer["rows"])
     answer.pop("next", None)
@@ -264,10 +267,10 @@ def _compare(
     A claim is decided by the tool claim alone.
     """
     with caller.read() as reader:
+        comparison = compare_two(reader, one, other)
         notes: Counter[str] = Counter()
         for study in dict.fromkeys(side.partition(":")[0] for side in (one, other)):
             notes.update(_look(caller, reader, study, "compare").values())
-        comparison = compare_two(reader, one, other)
     return digest({"one": one, "than": other, **comparison, "note": "; ".join(notes) or None})
 
 
@@ -304,8 +307,8 @@ def _show(
 ) -> Answer:
     """Show one trial: configuration, metrics (lowest, highest, last), and its replay command."""
     with caller.read() as reader:
-        note = _look(caller, reader, study, "show")
         row, metrics = read_trial(reader, study, number)
+        note = _look(caller, reader, study, "show")
     facts = {
         "study": study,
         **{name: row[name] for name in ("number", "state", "steps", "seed", "objective", "error")},
@@ -327,7 +330,6 @@ def _export(
     """Give a table (CSV), the claim report (JSON) or the space of a study, a part at a time."""
     with caller.read() as reader:
         stored = reader.study(study)
-        note = {} if what == "space" else _look(caller, reader, study, "export")
 
         def write(file: IO[bytes]) -> None:
             if what == "space":
@@ -338,4 +340,5 @@ def _export(
                 write_table(reader, study, what, "csv", file)
 
         subject = (caller.settings.database, study, what)
-        return give_part(subject, write, cursor, bytes, study=study, **note)
+        part = give_part(subject, write, cursor, bytes, study=study)
+        return {**part, **({} if what == "space" else _look(caller, reader, study, "export"))}

@@ -41,6 +41,7 @@ from tests.support.inside import called
 from tests.support.launches import running
 from tests.support.servers import serving
 from tests.support.tools import call, database, error_of
+from tests.support.web import client_of
 from workers.data.tokenizers.gpt2 import Gpt2
 
 __all__ = ["database"]
@@ -319,6 +320,32 @@ def test_a_cursor_gives_the_rest_of_a_trial(ours: str, monkeypatch: pytest.Monke
     assert names == many["name"].to_list()
 
 
+def test_a_query_keeps_what_differs_beyond_the_first_trials(database: str) -> None:
+    """Arms of 150 seeds have their trials one after the other; one value occurs on the page alone."""
+    trials = [make_trial(number) for number in range(300)]
+    for number, trial in enumerate(trials):
+        shared = {"arm": "ssa" if number >= 150 else "softmax", "task.length": 4 + number // 120, "model.width": 8}
+        trials[number] = replace(trial, params={**shared, "model.depth": 1 + (number == 140)})
+    with controlled(database, name="many") as study:
+        study.start(trials, "w")
+    content = call(database, "query", study="many", cursor=139, limit=3).structured_content
+    assert content
+    kept = {"params.arm": "softmax", "params.task.length": 5}
+    shown = [{name: row[name] for name in row if name.startswith("params.")} for row in content["rows"]]
+    assert shown == [{**kept, "params.model.depth": depth} for depth in (1, 2, 1)]
+    text = client_of(database).get("/studies/many/trials").text
+    assert ("params.arm" in text, "params.model.width" in text) == (True, False)
+
+
+def test_a_query_tells_the_arm_and_the_task_though_the_trials_have_one(database: str) -> None:
+    params = {"arm": "ssa", "transfer.task": "five", "model.width": 8}
+    with controlled(database, name="one") as study:
+        study.start([replace(make_trial(number), params=params) for number in range(2)], "w")
+    content = call(database, "query", study="one").structured_content
+    assert content
+    assert [name for name in content["rows"][0] if name.startswith("params.")] == ["params.arm", "params.transfer.task"]
+
+
 @pytest.mark.long
 def test_a_look_before_the_end_is_recorded_and_listing_is_none(database: str, tmp_path: Path) -> None:
     enrol(database, "tiny-arms", space_of(CLAIMED))
@@ -329,6 +356,21 @@ def test_a_look_before_the_end_is_recorded_and_listing_is_none(database: str, tm
     assert content is not None
     assert content["note"].startswith("tiny-arms has a claim and is not finished")
     assert raw(database, "SELECT event, command FROM claim_events")[1:] == [("looked", "mcp query")]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("show", {"study": "tiny-arms", "number": 99}),
+        ("query", {"study": "tiny-arms", "where": "objective > > 1"}),
+        ("compare", {"one": "tiny-arms:nobody", "other": "tiny-arms:softmax"}),
+        ("export", {"study": "tiny-arms", "cursor": "5-000000000000"}),
+    ],
+)
+def test_a_tool_that_refuses_is_no_look(tool: str, arguments: dict[str, Any], database: str) -> None:
+    enrol(database, "tiny-arms", space_of(CLAIMED))
+    error_of(call(database, tool, **arguments))
+    assert raw(database, "SELECT event FROM claim_events") == [("locked",)]
 
 
 # -------------------------------------------------------------------------------------------------------- hostile input

@@ -144,6 +144,10 @@ def test_a_page_of_addresses_without_a_network(client: TestClient) -> None:
 def test_a_remote_study_reads_as_a_local_one(address: str, database: str) -> None:
     remote, local = graft.connect(address)["demo"], graft.open(database)["demo"]
     assert list(graft.connect(address)) == ["demo"]
+    for studies in (graft.connect(address), graft.open(database)):
+        found = studies.get("demo")
+        assert found
+        assert (found.name, studies.get("none"), studies.get("none", 1)) == ("demo", None, 1)
     assert_frame_equal(graft.connect(address).studies(), graft.open(database).studies())
     for arguments in ({}, {"top": 3}, {"where": "number > 3", "sort": "objective", "top": 5}):
         assert_frame_equal(remote.trials(**arguments), local.trials(**arguments))

@@ -28,6 +28,7 @@ from tests.support.databases import raw
 from tests.support.launches import wait_until
 from tests.support.servers import serving
 from tests.support.studies import write_study
+from tests.support.tools import call, error_of
 from tests.support.web import client_of
 from tests.support.web_arms import client as arms_client
 from tests.support.web_charts import press
@@ -116,6 +117,37 @@ def test_the_head_of_the_second_objective_has_its_own_direction(
             address = html.unescape(head[1])
     assert seen == [0, best, worst]
     assert "sort=" not in address
+
+
+MIXED = """
+study: demo
+transfer: {tasks: {five: {space: a}, seven: {space: b, objective: {minimize: loss/raw}}}}
+search: {objective: {maximize: accuracy/raw}}
+"""
+
+
+def test_trials_of_tasks_that_are_minimized_and_maximized_are_not_sorted_the_best_first(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(database) as store:
+        write_study(store)
+    raw(database, f"UPDATE studies SET space = '{MIXED}', direction = 'maximize'")
+    words = "some of its tasks are minimized and others maximized"
+    with client_of(database) as client:
+        for path in ("/api/studies/demo/trials", "/api/studies/demo/export/trials.csv", "/studies/demo/trials"):
+            answer = client.get(path, params={"sort": "objective"})
+            assert (answer.status_code, words in answer.text) == (400, True), path
+        address, seen = "", list[tuple[str, int]]()
+        for _ in range(3):
+            text = client.get(f"/studies/demo/trials{address}").text
+            head = re.search(r'aria-sort="(\w+)"><a href="([^"]*)">objective</a>', text)
+            assert head
+            seen.append((head[1], numbers_of(text)[0]))
+            address = html.unescape(head[2])
+    assert seen == [("none", 0), ("ascending", 0), ("descending", 15)]
+    assert words in error_of(call(database, "query", study="demo", sort="objective"))
+    content = call(database, "query", study="demo", sort="objective DESC", limit=1).structured_content
+    assert content
+    assert content["objective"] == "maximize accuracy/raw on five, minimize loss/raw on seven"
 
 
 def test_a_condition_chooses_trials_and_their_files(client: TestClient, url: str, tmp_path: Path) -> None:
