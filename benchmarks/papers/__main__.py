@@ -9,7 +9,7 @@
 `train` trains what is left; `collect` keeps the metrics that the plan names as Parquet, beside those of studies that
 the database lacks, and says how many; `table` prints the table of docs/experiments/starts.md from these; `claims`
 decides its comparisons of arms as claims; `replay` trains kept trials again, each alone, with exit status 1 if one
-differs in a bit.
+differs in a bit, as may be on a processor with other vector instructions.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
                 replay(kept, study, int(number)) for study, _, number in (t.partition(":") for t in options.trials)
             ]
             for run in replays:
-                print(f"{run.study}:{run.number}: {run.equal} of {run.values} values equal to the bit", flush=True)
+                print(run, flush=True)
             sys.exit(any(run.equal < run.values for run in replays))
 
 

@@ -199,6 +199,14 @@ class Replayed:
     number: int
     equal: int
     values: int
+    before: str
+    """The kind of step that trained the kept trial: `native AVX2`."""
+    now: str
+    """The kind that trained it again; with another one the last bits differ."""
+
+    def __str__(self) -> str:
+        text = f"{self.study}:{self.number}: {self.equal} of {self.values} values equal to the bit"
+        return text if self.before == self.now else f"{text}, trained by {self.before} before and by {self.now} now"
 
 
 def replay(kept: pl.DataFrame, study: str, number: int) -> Replayed:
@@ -214,4 +222,6 @@ def replay(kept: pl.DataFrame, study: str, number: int) -> Replayed:
     last = reports[-1].step  # earlier parts were kept without it
     values = [again.get((row["metric"], row["condition"], row.get("step") or last)) for row in rows]
     equal = [a == row["value"] for a, row in zip(values, rows, strict=True) if a is not None and isfinite(a)]
-    return Replayed(study=study, number=number, equal=sum(equal), values=len(rows))
+    now = next(report.fingerprint.step_kind for report in reports if report.fingerprint)
+    before = rows[0]["step_kind"]
+    return Replayed(study=study, number=number, equal=sum(equal), values=len(rows), before=before, now=now)

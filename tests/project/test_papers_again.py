@@ -107,7 +107,10 @@ def test_a_small_plan_is_trained_kept_and_trained_again_to_the_bit(tmp_path: Pat
     comparison = replay(kept, "made", 2)
     assert (comparison.equal, comparison.values) == (2, 2)
     comparison = replay(kept, "seeds", 1)
-    assert (comparison.equal, comparison.values) == (2, 2)
+    assert str(comparison) == "seeds:1: 2 of 2 values equal to the bit"
+    assert str(replace(comparison, now="made up")).endswith(
+        f", trained by {comparison.before} before and by made up now"
+    )
     text = table(plan, kept, compare(plan, kept), reach(plan, kept))
     assert "search launch quick/affine --set seeds=2 --set search.seed=5" in text
     assert text.count("| 000/table-1 |") == 2
