@@ -86,14 +86,20 @@ def test_pages_have_each_trial_once_and_in_the_order_of_the_frames(
     assert pages == 3
 
 
-def test_a_head_sorts_the_best_first_then_the_worst_then_not_at_all(client: TestClient) -> None:
+def click_head(client: TestClient, text: str) -> tuple[list[tuple[str, int]], str]:
+    """Return order and first number of three pages, each by the column's link on the one before, and the next link."""
     address, seen = "", list[tuple[str, int]]()
     for _ in range(3):
-        text = client.get(f"/studies/demo/trials{address}").text
-        head = re.search(r'aria-sort="(\w+)"><a href="([^"]*)">objective</a>', text)
+        page = client.get(f"/studies/demo/trials{address}").text
+        head = re.search(rf'aria-sort="(\w+)"><a href="([^"]*)">{text}</a>', page)
         assert head
-        seen.append((head[1], numbers_of(text)[0]))
+        seen.append((head[1], numbers_of(page)[0]))
         address = html.unescape(head[2])
+    return seen, address
+
+
+def test_a_head_sorts_the_best_first_then_the_worst_then_not_at_all(client: TestClient) -> None:
+    seen, address = click_head(client, "objective")
     assert seen == [("none", 0), ("ascending", 0), ("descending", 15)]
     assert "sort=" not in address
 
@@ -107,15 +113,9 @@ def test_the_head_of_the_second_objective_has_its_own_direction(
         write_study(store)
     raw(database, f"UPDATE studies SET second_objective = '{direction} model.width'")
     raw(database, "UPDATE trials SET second_objective = number WHERE number IN (3, 7, 15)")
-    address, seen = "", list[int]()
     with client_of(database) as client:
-        for _ in range(3):
-            text = client.get(f"/studies/demo/trials{address}").text
-            head = re.search(r'aria-sort="\w+"><a href="([^"]*)">second_(?:<wbr>)?objective</a>', text)
-            assert head
-            seen.append(numbers_of(text)[0])
-            address = html.unescape(head[1])
-    assert seen == [0, best, worst]
+        seen, address = click_head(client, "second_(?:<wbr>)?objective")
+    assert [number for _, number in seen] == [0, best, worst]
     assert "sort=" not in address
 
 
@@ -136,13 +136,7 @@ def test_trials_of_tasks_that_are_minimized_and_maximized_are_not_sorted_the_bes
         for path in ("/api/studies/demo/trials", "/api/studies/demo/export/trials.csv", "/studies/demo/trials"):
             answer = client.get(path, params={"sort": "objective"})
             assert (answer.status_code, words in answer.text) == (400, True), path
-        address, seen = "", list[tuple[str, int]]()
-        for _ in range(3):
-            text = client.get(f"/studies/demo/trials{address}").text
-            head = re.search(r'aria-sort="(\w+)"><a href="([^"]*)">objective</a>', text)
-            assert head
-            seen.append((head[1], numbers_of(text)[0]))
-            address = html.unescape(head[2])
+        seen, _ = click_head(client, "objective")
     assert seen == [("none", 0), ("ascending", 0), ("descending", 15)]
     assert words in error_of(call(database, "query", study="demo", sort="objective"))
     content = call(database, "query", study="demo", sort="objective DESC", limit=1).structured_content
